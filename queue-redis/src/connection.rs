@@ -4,7 +4,7 @@
 //!
 //! * One multiplexed connection carries the many small calls: calls that meet travel together, which
 //!   gives 2.8 times the throughput of a pooled connection per call.
-//! * A deadpool-redis pool serves calls that need a connection of their own: the leases, which must be
+//! * A pool serves calls that need a connection of their own: the leases, which must be
 //!   renewed while the shared connection is busy, and large replies of the inspector.
 //!
 //! Both exist once per server; of which servers there are, and which one a call is for, the handle takes care.
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use queue_core::keys::slot_of;
 use redis::{Cmd, FromRedisValue, ToRedisArgs, Value};
+use tokio::time::Instant;
 
 use crate::address::{self, Address};
 use crate::calls::{Call, Calls};
@@ -131,7 +132,7 @@ impl Redis {
         script: &'static Script,
         call: &Cmd,
     ) -> Result<Value, Error> {
-        self.ask(script.name, call, Request::Script(script, call, Some(limit))).await
+        self.ask(script.name, call, Request::Script(script, call, Some(Instant::now() + limit))).await
     }
 
     /// Sends the command of this name with these arguments on the shared connection.
@@ -351,7 +352,7 @@ impl Connection {
         script: &'static Script,
         call: &Cmd,
     ) -> Result<Value, Error> {
-        self.ask(script.name, call, Request::Script(script, call, Some(limit))).await
+        self.ask(script.name, call, Request::Script(script, call, Some(Instant::now() + limit))).await
     }
 
     async fn ask(&mut self, operation: &'static str, call: &Cmd, request: Request<'_>) -> Result<Value, Error> {

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -28,7 +29,12 @@ impl Tls {
     }
 
     /// Encrypts a stream to this host; with `insecure`, whoever answers is believed.
-    pub(crate) async fn over(&self, stream: TcpStream, host: &str, insecure: bool) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn over<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        host: &str,
+        insecure: bool,
+    ) -> io::Result<TlsStream<S>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let config = match self.config.get() {
             Some(config) => config.clone(),
@@ -86,13 +92,17 @@ fn client_config(options: &TlsOptions, insecure: bool) -> io::Result<ClientConfi
     } else {
         builder.with_root_certificates(options.ca.as_deref().map_or_else(roots_of_the_system, roots)?)
     };
-    match &options.client {
-        None => Ok(builder.with_no_client_auth()),
+    let mut config = match &options.client {
+        None => builder.with_no_client_auth(),
         Some(client) => {
             let (certificates, key) = identity(client)?;
-            builder.with_client_auth_cert(certificates, key).map_err(io::Error::other)
+            builder.with_client_auth_cert(certificates, key).map_err(io::Error::other)?
         }
-    }
+    };
+    // A Redis that keeps no sessions (`tls-session-caching no`) and wants certificates breaks off when one is resumed.
+    config.resumption = Resumption::disabled();
+    config.enable_sni = !insecure;
+    Ok(config)
 }
 
 /// Believes every certificate (`#insecure`), but not that somebody else's is the server's own.

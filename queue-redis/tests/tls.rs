@@ -62,7 +62,8 @@ impl Secured {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let settings = ["--bind", "127.0.0.1", "--tls-port", &port, "--tls-ca-cert-file", &ca];
         let settings = [&settings[..], &["--tls-cert-file", &certificate, "--tls-key-file", &key]].concat();
-        let settings = [&settings[..], &["--tls-auth-clients", "yes"]].concat();
+        // Without sessions it resumes none.
+        let settings = [&settings[..], &["--tls-auth-clients", "yes", "--tls-session-caching", "no"]].concat();
         let server = RedisServer::start_with(None, &settings).await.unwrap();
         Self { _server: server, _files: files, port }
     }
@@ -88,7 +89,9 @@ async fn tls_with_client_certificates_works_on_all_connections() {
     let shown = signed_by(&authority, "worker", false).shown();
     let handle = redis.redis("localhost", TlsOptions { ca: Some(authority.pem().into_bytes()), client: shown });
     Client::new(handle.clone()).enqueue(RawTask::new("t")).await.unwrap();
-    drop(handle.pooled().await.unwrap());
+    for pooled in [handle.pooled().await, handle.pooled().await, handle.pooled().await] {
+        drop(pooled.unwrap());
+    }
     let listener = queue_redis::Listener::connect(&handle).await.unwrap();
     assert!(listener.watch().is_some(), "the listening connection is one too");
 }

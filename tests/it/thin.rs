@@ -259,6 +259,27 @@ async fn results_of_parents_that_do_not_come_cost_no_retry() {
     server.shutdown().await;
 }
 
+/// Each burst began with a write that had to wait, because the connection's task had done enough: this was taken for a sign of life.
+#[tokio::test]
+async fn a_redis_that_hangs_is_found_out_while_many_calls_begin() {
+    let fixture = Fixture::start().await;
+    let Behind { proxy, redis, .. } = Behind::start(&fixture).await;
+    redis.ping().await.unwrap();
+    proxy.swallow_everything();
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        for _ in 0..300 {
+            let redis = redis.clone();
+            calls.spawn(async move { redis.ping().await });
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        if calls.try_join_next().is_some_and(|call| call.unwrap().is_err()) {
+            return;
+        }
+    }
+    panic!("none was given up");
+}
+
 /// Its message goes back with the report, which was given up and sent again for ever.
 #[tokio::test]
 async fn a_large_task_that_fails_is_reported_and_run_again() {

@@ -2,16 +2,14 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo};
 
-use super::{Address, NodeAddress, decode, with_tls};
+use super::{Address, NodeAddress, decode};
 use crate::error::Error;
-use crate::options::TlsOptions;
 
 /// How the servers are spoken to of which only the addresses are told.
 #[derive(Clone)]
 struct Servers {
     encrypted: bool,
     insecure: bool,
-    tls: TlsOptions,
     settings: RedisConnectionInfo,
 }
 
@@ -23,7 +21,7 @@ impl Servers {
         let info = url
             .into_connection_info()
             .map_err(|error| invalid(format!("a host is not written as host:port: {}", error.category())))?;
-        Ok(with_tls(info, &self.tls)?.set_redis_settings(self.settings.clone()))
+        Ok(info.set_redis_settings(self.settings.clone()))
     }
 }
 
@@ -35,6 +33,10 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    pub(super) fn are_encrypted(&self) -> bool {
+        self.servers.encrypted
+    }
+
     /// Those that the URL names; they know the others.
     pub(crate) fn named(&self) -> &[NodeAddress] {
         &self.named
@@ -62,6 +64,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.servers.encrypted
+    }
+
     /// How to connect to the master, when it is there.
     pub(crate) fn master_at(&self, address: &NodeAddress) -> Result<ConnectionInfo, Error> {
         self.servers.at(address)
@@ -85,15 +91,15 @@ fn invalid(reason: String) -> Error {
 }
 
 /// Reads a URL with this scheme if it is one of these.
-pub(super) fn parse(scheme: &str, rest: &str, tls: &TlsOptions) -> Option<Result<Address, Error>> {
+pub(super) fn parse(scheme: &str, rest: &str) -> Option<Result<Address, Error>> {
     let (encrypted, kind) = match scheme.strip_prefix("rediss").or_else(|| scheme.strip_prefix("valkeys")) {
         Some(kind) => (true, kind),
         None => (false, scheme.strip_prefix("redis").or_else(|| scheme.strip_prefix("valkey"))?),
     };
     let parts = Parts::of(rest);
     match kind {
-        "+cluster" | "-cluster" => Some(parts.and_then(|parts| cluster(parts, encrypted, tls))),
-        "+sentinel" | "-sentinel" => Some(parts.and_then(|parts| sentinel(parts, encrypted, tls))),
+        "+cluster" | "-cluster" => Some(parts.and_then(|parts| cluster(parts, encrypted))),
+        "+sentinel" | "-sentinel" => Some(parts.and_then(|parts| sentinel(parts, encrypted))),
         _ => None,
     }
 }
@@ -184,13 +190,13 @@ fn with_login(settings: RedisConnectionInfo, user: Option<String>, password: Opt
 }
 
 /// `redis+cluster://[user:password@]host[:port],…`
-fn cluster(mut parts: Parts, encrypted: bool, tls: &TlsOptions) -> Result<Address, Error> {
+fn cluster(mut parts: Parts, encrypted: bool) -> Result<Address, Error> {
     if !["", "0"].contains(&parts.path.as_str()) {
         return Err(invalid("a cluster has only the database 0".to_owned()));
     }
     parts.require_no_more()?;
     let settings = with_login(RedisConnectionInfo::default(), parts.user.take(), parts.password.take());
-    let servers = Servers { encrypted, insecure: parts.insecure, tls: tls.clone(), settings };
+    let servers = Servers { encrypted, insecure: parts.insecure, settings };
     let nodes = Nodes { named: parts.addresses(6379)?, servers };
     // What is wrong is told now, and not at the first call.
     nodes.named.iter().try_for_each(|address| nodes.at(address).map(drop))?;
@@ -200,7 +206,7 @@ fn cluster(mut parts: Parts, encrypted: bool, tls: &TlsOptions) -> Result<Addres
 /// `redis-sentinel://[user:password@]host[:port],…[/db]?master=name`, as Go's `ParseRedisURI` reads it: the
 /// password is that of the Sentinels. Go has no place for the login to the master; ours are the parameters `username`
 /// and `password`.
-fn sentinel(mut parts: Parts, encrypted: bool, tls: &TlsOptions) -> Result<Address, Error> {
+fn sentinel(mut parts: Parts, encrypted: bool) -> Result<Address, Error> {
     let Some(master) = parts.take("master") else {
         return Err(invalid("the name of the master is missing, as in ?master=mymaster".to_owned()));
     };
@@ -211,7 +217,7 @@ fn sentinel(mut parts: Parts, encrypted: bool, tls: &TlsOptions) -> Result<Addre
     let (username, password) = (parts.take("username"), parts.take("password"));
     parts.require_no_more()?;
     let settings = with_login(RedisConnectionInfo::default().set_db(db), username, password);
-    let servers = Servers { encrypted, insecure: parts.insecure, tls: tls.clone(), settings };
+    let servers = Servers { encrypted, insecure: parts.insecure, settings };
     let settings = with_login(RedisConnectionInfo::default(), parts.user.take(), parts.password.take());
     let sentinels = Servers { settings, ..servers.clone() };
     let named = parts.addresses(26379)?;
@@ -222,6 +228,7 @@ fn sentinel(mut parts: Parts, encrypted: bool, tls: &TlsOptions) -> Result<Addre
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::TlsOptions;
 
     fn read(url: &str) -> Result<Address, String> {
         crate::address::parse(url, &TlsOptions::default()).map_err(|error| error.to_string())

@@ -34,8 +34,24 @@ impl std::fmt::Display for Address {
 /// Reads a URL: `redis://`, `rediss://`, `redis+unix://`, `unix://`, asynq's `redis-socket://`, and those that name
 /// several servers.
 pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<Address, Error> {
+    let address = read(url)?;
+    let is_encrypted = match &address {
+        Address::Server(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+        Address::Sentinel(watched) => watched.is_encrypted(),
+        Address::Cluster(nodes) => nodes.are_encrypted(),
+    };
+    if is_encrypted {
+        check_tls(&address, tls)?;
+    } else if tls.ca.is_some() || tls.client.is_some() {
+        let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
+        return Err(Error::InvalidUrl { reason });
+    }
+    Ok(address)
+}
+
+fn read(url: &str) -> Result<Address, Error> {
     let split = url.split_once("://");
-    if let Some(several) = split.and_then(|(scheme, rest)| many::parse(scheme, rest, tls)) {
+    if let Some(several) = split.and_then(|(scheme, rest)| many::parse(scheme, rest)) {
         return several;
     }
     let info = match split {
@@ -45,7 +61,7 @@ pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<Address, Error> {
             .map_err(|error| describe_error(url, &error))
             .and_then(|info| all_is_known(url).map(|()| info)),
     };
-    let info = with_tls(info.map_err(|reason| Error::InvalidUrl { reason })?, tls)?;
+    let info = info.map_err(|reason| Error::InvalidUrl { reason })?;
     Ok(Address::Server(Box::new(info)))
 }
 
@@ -116,28 +132,17 @@ fn describe(info: &ConnectionInfo) -> String {
     if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
 }
 
-/// What is wrong with the certificates for this address is told before anything is asked.
-fn with_tls(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
-    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        return check_tls(&info, tls).map(|()| info);
-    }
-    if tls.ca.is_some() || tls.client.is_some() {
-        let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
-        return Err(Error::InvalidUrl { reason });
-    }
-    Ok(info)
-}
-
+/// What is wrong with the certificates is told before anything is asked.
 #[cfg(feature = "tls")]
-fn check_tls(info: &ConnectionInfo, tls: &TlsOptions) -> Result<(), Error> {
+fn check_tls(address: &Address, tls: &TlsOptions) -> Result<(), Error> {
     crate::tls::check(tls).map_err(|error| {
         let hint = "a certificate or key that was given (TlsOptions) is damaged";
-        Error::Tls { target: info.addr().to_string(), source: std::sync::Arc::new(error), hint }
+        Error::Tls { target: address.to_string(), source: std::sync::Arc::new(error), hint }
     })
 }
 
 #[cfg(not(feature = "tls"))]
-fn check_tls(_: &ConnectionInfo, _: &TlsOptions) -> Result<(), Error> {
+fn check_tls(_: &Address, _: &TlsOptions) -> Result<(), Error> {
     Err(Error::InvalidUrl { reason: "rediss:// needs the feature \"tls\"".to_owned() })
 }
 

@@ -257,7 +257,11 @@ impl TaskHandle {
                 Seen::Gone => return Ok(Finished::Gone),
                 Seen::Refused(error) => return Err(error.into()),
                 Seen::Task(TaskLook { state: Some(TaskState::Completed | TaskState::Archived), .. }) => {}
-                Seen::Nothing | Seen::Task(_) => continue,
+                Seen::Task(_) => {
+                    has_ended.store(false, Ordering::Relaxed);
+                    continue;
+                }
+                Seen::Nothing => continue,
             }
             has_ended.store(true, Ordering::Relaxed);
             match self.client.broker().task_info(&self.queue, &self.id).await {

@@ -1,6 +1,7 @@
 //! Opens connections to one server on the network: over TCP, TLS or a Unix socket.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -8,8 +9,10 @@ use redis::aio::PubSub;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
-use crate::link::wire::{Stream, Wire};
+use crate::link::wire::{Stream, Watched, Wire};
 use crate::options::RedisOptions;
 
 /// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
@@ -43,6 +46,11 @@ impl Dialer {
         }
     }
 
+    /// Where it is.
+    pub(crate) fn address(&self) -> &ConnectionAddr {
+        &self.address
+    }
+
     /// A connection, within the time that the options give for it.
     pub(crate) async fn connect(&self) -> RedisResult<Wire> {
         self.connect_with(self.options.config(), &self.settings).await
@@ -61,35 +69,40 @@ impl Dialer {
 
     /// A connection for subscriptions that needs nothing newer than Redis 2. It knows no time limits.
     pub(crate) async fn pubsub(&self) -> RedisResult<PubSub> {
-        PubSub::new(&self.settings, self.open().await?).await
+        PubSub::new(&self.settings, self.open().await?.bytes).await
     }
 
+    /// Opens a stream; of a host with several addresses, to the first that is ready.
     async fn open(&self) -> io::Result<Stream> {
-        match &self.address {
-            ConnectionAddr::Tcp(host, port) => Ok(Box::pin(tcp(host, *port).await?)),
-            #[cfg(feature = "tls")]
-            ConnectionAddr::TcpTls { host, port, insecure, .. } => {
-                Ok(Box::pin(self.tls.over(tcp(host, *port).await?, host, *insecure).await?))
-            }
+        let (host, port) = match &self.address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (&**host, *port),
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported here")),
+            ConnectionAddr::Unix(path) => return Ok(Watched::new(UnixStream::connect(path).await?).into()),
+            _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported here")),
+        };
+        let addresses = tokio::net::lookup_host((host, port)).await?;
+        let attempts: Vec<_> = addresses.map(|address| Box::pin(self.open_at(address))).collect();
+        if attempts.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
         }
+        Ok(select_ok(attempts).await?.0)
     }
-}
 
-/// To the first of the host's addresses that answers.
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let attempts: Vec<_> = tokio::net::lookup_host((host, port)).await?.map(TcpStream::connect).map(Box::pin).collect();
-    if attempts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    async fn open_at(&self, address: SocketAddr) -> io::Result<Stream> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+        socket.set_tcp_keepalive(&keepalive)?;
+        // A system that cannot do it sees less of a large request.
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        let _ = socket.set_tcp_notsent_lowat(UNSENT_AT_MOST);
+        let watched = Watched::new(stream);
+        #[cfg(feature = "tls")]
+        if let ConnectionAddr::TcpTls { host, insecure, .. } = &self.address {
+            let moved = watched.moved();
+            return Ok(Stream { bytes: Box::pin(self.tls.over(watched, host, *insecure).await?), moved });
+        }
+        Ok(watched.into())
     }
-    let (stream, _) = select_ok(attempts).await?;
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    let socket = SockRef::from(&stream);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_notsent_lowat(UNSENT_AT_MOST)?;
-    Ok(stream)
 }

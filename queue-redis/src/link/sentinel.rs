@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use redis::{ConnectionInfo, RedisResult, Value};
+use redis::{RedisResult, Value};
 
 use crate::address::{NodeAddress, Watched};
 use crate::error::Error;
@@ -31,6 +31,7 @@ const NEXT_AFTER: Duration = Duration::from_millis(500);
 /// Sentinels, and the master they name.
 pub(crate) struct Sentinel {
     address: Watched,
+    sentinels: Arc<[Dialer]>,
     target: String,
     options: RedisOptions,
     /// A std mutex: it is held for a look, never across an await.
@@ -56,8 +57,9 @@ struct Word {
 impl Sentinel {
     pub(crate) fn new(address: Watched, options: RedisOptions) -> Arc<Self> {
         let target = address.to_string();
+        let sentinels = address.sentinels.iter().map(|sentinel| Dialer::new(sentinel, &options)).collect();
         let (known, asking, listening) = Default::default();
-        Arc::new(Self { address, target, options, known, asking, listening })
+        Arc::new(Self { address, sentinels, target, options, known, asking, listening })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -131,7 +133,7 @@ impl Sentinel {
 
     /// Asks all Sentinels where the master is, and believes the youngest word.
     async fn ask_all(&self) -> Result<NodeAddress, Error> {
-        let asked = self.address.sentinels.iter();
+        let asked = self.sentinels.iter();
         let mut answers: FuturesUnordered<_> = asked.map(|sentinel| self.ask(sentinel)).collect();
         let (mut youngest, mut failed): (Option<Word>, Option<Error>) = (None, None);
         loop {
@@ -157,10 +159,10 @@ impl Sentinel {
         }
     }
 
-    async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Word, Error> {
-        let connected = Dialer::new(sentinel, &self.options).connect().await;
+    async fn ask(&self, sentinel: &Dialer) -> Result<Word, Error> {
+        let connected = sentinel.connect().await;
         let mut connection =
-            connected.map_err(|error| Error::from_connecting(&error, &format!("Sentinel {}", sentinel.addr())))?;
+            connected.map_err(|error| Error::from_connecting(&error, &format!("Sentinel {}", sentinel.address())))?;
         let mut question = redis::pipe();
         question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.address.master);
         question.cmd("SENTINEL").arg("MASTER").arg(&self.address.master);
@@ -185,7 +187,12 @@ impl Sentinel {
     /// Listens to a Sentinel in the background for as long as somebody uses this.
     fn listen(self: &Arc<Self>) {
         if !self.listening.swap(true, Ordering::AcqRel) {
-            tokio::spawn(listen(Arc::downgrade(self), self.address.clone(), self.options.clone()));
+            tokio::spawn(listen(
+                Arc::downgrade(self),
+                self.sentinels.clone(),
+                self.address.master.clone(),
+                self.options.clone(),
+            ));
         }
     }
 
@@ -205,9 +212,9 @@ fn epoch_of(master: &Value) -> u64 {
 }
 
 /// Listens to one Sentinel after the other, until nobody is interested any more.
-async fn listen(sentinel: Weak<Sentinel>, address: Watched, options: RedisOptions) {
-    for info in address.sentinels.iter().cycle() {
-        if listen_to(&sentinel, info, &address.master, &options).await.is_err() && sentinel.strong_count() == 0 {
+async fn listen(sentinel: Weak<Sentinel>, sentinels: Arc<[Dialer]>, master: String, options: RedisOptions) {
+    for dialer in sentinels.iter().cycle() {
+        if listen_to(&sentinel, dialer, &master, &options).await.is_err() && sentinel.strong_count() == 0 {
             return;
         }
         tokio::time::sleep(NEXT_AFTER).await;
@@ -217,12 +224,11 @@ async fn listen(sentinel: Weak<Sentinel>, address: Watched, options: RedisOption
 /// Ends when this Sentinel is of no use, or nobody is interested any more; both are errors.
 async fn listen_to(
     sentinel: &Weak<Sentinel>,
-    info: &ConnectionInfo,
+    dialer: &Dialer,
     master: &str,
     options: &RedisOptions,
 ) -> RedisResult<()> {
     let ended = || redis::RedisError::from(std::io::Error::other("nothing more to hear"));
-    let dialer = Dialer::new(info, options);
     let connect = async {
         let mut pubsub = dialer.pubsub().await?;
         pubsub.subscribe("+switch-master").await?;

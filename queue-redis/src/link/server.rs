@@ -6,11 +6,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use redis::aio::ConnectionLike as _;
 use redis::{Cmd, Pipeline, Value};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::link::joint::Joint;
@@ -52,9 +52,9 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// What is sent in one go.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
-    /// A call of a script; one that the server has forgotten is loaded first. With the longest time that it may take in
-    /// all, if there is one.
-    Script(&'static Script, &'a Cmd, Option<Duration>),
+    /// A call of a script; one that the server has forgotten is loaded first. With when it is given up, however much has
+    /// moved by then.
+    Script(&'static Script, &'a Cmd, Option<Instant>),
     /// A command.
     Command(&'a Cmd),
     /// The same for a server that takes over the slot of the command's key, and has not been told to serve it
@@ -66,7 +66,9 @@ impl Request<'_> {
     async fn send(self, connection: &mut Wire, dialect: Dialect) -> redis::RedisResult<Value> {
         match self {
             Self::Script(script, call, None) => script.send(connection, call, dialect).await,
-            Self::Script(script, call, Some(limit)) => script.send(&mut connection.within(limit), call, dialect).await,
+            Self::Script(script, call, Some(deadline)) => {
+                script.send(&mut connection.until(deadline), call, dialect).await
+            }
             Self::Command(command) => command.query_async(connection).await,
             Self::Asking(command) => {
                 let mut asking = redis::pipe();
@@ -266,7 +268,7 @@ impl Server {
         if shared.generation == generation {
             let give_up = match &error {
                 Error::Disconnected { .. } => true,
-                // Where something moves, an answer was too large for its limit.
+                // Where something moves, an answer was too large for its deadline; or Redis has only begun to hang.
                 Error::Timeout { .. } if connection.is_silent() => {
                     shared.unanswered += 1;
                     shared.unanswered >= TIMEOUTS_BEFORE_RECONNECT

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
 use crate::link::dial::Dialer;
-use crate::link::wire::Wire;
+use crate::link::wire::{Watched, Wire};
 use crate::options::RedisOptions;
 
 /// Why the pool has no connection.
@@ -155,7 +155,7 @@ async fn speak(
     options: &RedisOptions,
 ) -> RedisResult<Wire> {
     let settings = RedisConnectionInfo::default().set_protocol(protocol);
-    Wire::over(Box::pin(store.open()), &settings, config, options.response_timeout).await
+    Wire::over(Watched::new(store.open()).into(), &settings, config, options.response_timeout).await
 }
 
 /// A connection that nobody else uses.

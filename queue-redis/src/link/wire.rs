@@ -14,11 +14,9 @@ use std::time::Duration;
 use redis::aio::{AsyncStream, ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisFuture, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-
-/// What carries a connection.
-pub(crate) type Stream = Pin<Box<dyn AsyncStream + Send + Sync>>;
 
 /// A connection to a server; its clones share it, and their calls are under way at the same time. It is closed when the
 /// last of them is dropped.
@@ -27,7 +25,7 @@ pub(crate) struct Wire {
     calls: MultiplexedConnection,
     life: Arc<Life>,
     silence: Duration,
-    limit: Option<Duration>,
+    deadline: Option<Instant>,
 }
 
 struct Life {
@@ -43,16 +41,15 @@ impl Wire {
         config: AsyncConnectionConfig,
         silence: Duration,
     ) -> RedisResult<Self> {
-        let moved = Arc::new(Moved { begin: Instant::now(), last: AtomicU64::new(0) });
-        let watched = Watched { stream, moved: moved.clone(), is_held_up: false };
-        let (calls, driver) = MultiplexedConnection::new_with_config(settings, watched, config).await?;
+        let Stream { bytes, moved } = stream;
+        let (calls, driver) = MultiplexedConnection::new_with_config(settings, bytes, config).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { calls, life: Arc::new(Life { moved, _driver: driver }), silence, limit: None })
+        Ok(Self { calls, life: Arc::new(Life { moved, _driver: driver }), silence, deadline: None })
     }
 
-    /// The same connection, for calls that are also given up after so long in all.
-    pub(crate) fn within(&self, limit: Duration) -> Self {
-        Self { limit: Some(limit), ..self.clone() }
+    /// The same connection, for calls that are given up then, and not before, however silent it is.
+    pub(crate) fn until(&self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
     }
 
     /// Whether nothing has moved for so long that a call would be given up.
@@ -63,8 +60,8 @@ impl Wire {
 
 impl ConnectionLike for Wire {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        let Self { calls, life, silence, limit } = self;
-        Box::pin(life.moved.await_answer(*silence, *limit, calls.send_packed_command(cmd)))
+        let Self { calls, life, silence, deadline } = self;
+        Box::pin(life.moved.await_answer(*silence, *deadline, calls.send_packed_command(cmd)))
     }
 
     fn req_packed_commands<'a>(
@@ -73,8 +70,8 @@ impl ConnectionLike for Wire {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        let Self { calls, life, silence, limit } = self;
-        Box::pin(life.moved.await_answer(*silence, *limit, calls.send_packed_commands(pipeline, offset, count)))
+        let Self { calls, life, silence, deadline } = self;
+        Box::pin(life.moved.await_answer(*silence, *deadline, calls.send_packed_commands(pipeline, offset, count)))
     }
 
     fn get_db(&self) -> i64 {
@@ -83,7 +80,7 @@ impl ConnectionLike for Wire {
 }
 
 /// When a byte last moved on a connection.
-struct Moved {
+pub(crate) struct Moved {
     begin: Instant,
     /// Nanoseconds since the beginning.
     last: AtomicU64,
@@ -99,22 +96,21 @@ impl Moved {
         self.begin + Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }
 
-    /// Waits until nothing has moved for so long, and no longer than the limit in all.
+    /// Waits until the deadline, or without one until nothing has moved for so long.
     async fn await_answer<T>(
         &self,
         silence: Duration,
-        limit: Option<Duration>,
+        deadline: Option<Instant>,
         answer: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
         let mut answer = pin!(answer);
         let asked = Instant::now();
-        let until = |heard: Instant| limit.map_or(heard + silence, |limit| (asked + limit).min(heard + silence));
-        let mut end = until(asked);
+        let mut end = deadline.unwrap_or(asked + silence);
         loop {
             if let Ok(answer) = tokio::time::timeout_at(end, answer.as_mut()).await {
                 return answer;
             }
-            end = until(self.last().max(asked));
+            end = deadline.unwrap_or(self.last().max(asked) + silence);
             if Instant::now() >= end {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
@@ -122,30 +118,41 @@ impl Moved {
     }
 }
 
-/// A stream of which it is known when something last moved.
-struct Watched {
-    stream: Stream,
+/// What carries a connection, and when a byte last moved there.
+pub(crate) struct Stream {
+    pub(crate) bytes: Pin<Box<dyn AsyncStream + Send + Sync>>,
+    pub(crate) moved: Arc<Moved>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static> From<Watched<S>> for Stream {
+    fn from(watched: Watched<S>) -> Self {
+        Self { moved: watched.moved(), bytes: Box::pin(watched) }
+    }
+}
+
+/// A stream of which it is known when a byte last moved.
+pub(crate) struct Watched<S> {
+    bytes: S,
     moved: Arc<Moved>,
     /// What was to be sent had to wait. What need not wait only fills the buffers of this machine, which a Redis that
     /// hangs does not hinder.
     is_held_up: bool,
 }
 
-impl AsyncRead for Watched {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = self.stream.as_mut().poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.moved.note();
-        }
-        polled
+impl<S> Watched<S> {
+    pub(crate) fn new(bytes: S) -> Self {
+        let moved = Arc::new(Moved { begin: Instant::now(), last: AtomicU64::new(0) });
+        Self { bytes, moved, is_held_up: false }
     }
-}
 
-impl Watched {
+    pub(crate) fn moved(&self) -> Arc<Moved> {
+        self.moved.clone()
+    }
+
     /// What became of a write.
     fn wrote(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let is_held_up = std::mem::replace(&mut self.is_held_up, polled.is_pending());
+        // A task that has done enough for now has to wait as well, where there is room.
+        let is_held_up = std::mem::replace(&mut self.is_held_up, polled.is_pending() && has_budget_remaining());
         let written = ready!(polled);
         if is_held_up && written.is_ok() {
             self.moved.note();
@@ -154,9 +161,20 @@ impl Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.bytes).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.moved.note();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = self.stream.as_mut().poll_write(cx, bytes);
+        let polled = Pin::new(&mut self.bytes).poll_write(cx, bytes);
         self.wrote(polled)
     }
 
@@ -165,19 +183,19 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = self.stream.as_mut().poll_write_vectored(cx, bytes);
+        let polled = Pin::new(&mut self.bytes).poll_write_vectored(cx, bytes);
         self.wrote(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.bytes.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_flush(cx)
+        Pin::new(&mut self.bytes).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_shutdown(cx)
+        Pin::new(&mut self.bytes).poll_shutdown(cx)
     }
 }

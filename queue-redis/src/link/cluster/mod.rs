@@ -105,9 +105,9 @@ impl Cluster {
         let (Request::Script(_, command, _) | Request::Command(command) | Request::Asking(command)) = request;
         match (slot_of_command(command), request) {
             (None, _) => self.send_anywhere(way, operation, request).await,
-            (Some(slot), Request::Script(script, call, limit)) => match script.guard(call) {
+            (Some(slot), Request::Script(script, call, deadline)) => match script.guard(call) {
                 Some(guarded) => {
-                    self.send_to_slot(way, slot, operation, Request::Script(script, &guarded, limit)).await
+                    self.send_to_slot(way, slot, operation, Request::Script(script, &guarded, deadline)).await
                 }
                 None => Err(Error::unexpected(operation, &"a call without keys")),
             },
