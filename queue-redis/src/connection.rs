@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::keys::slot_of;
+use queue_core::limits::MAX_BATCH;
 use redis::{Cmd, FromRedisValue, ToRedisArgs, Value};
 use tokio::time::Instant;
 
@@ -25,7 +26,7 @@ use crate::link::sentinel::Sentinel;
 use crate::link::server::{Lent, Request, Server, read};
 use crate::link::source::{InProcess, Source, Use};
 use crate::options::RedisOptions;
-use crate::script::{Dialect, Script};
+use crate::script::{Dialect, READ_TASKS, Script};
 use crate::wrong_type;
 
 /// A handle on Redis: one server, the master that Sentinel names, or a cluster; clones share the connections.
@@ -431,6 +432,24 @@ impl Connection {
             Err(error) => Err(self.redis.name_keys_of(pipeline, error).await),
             Ok(replies) => read(operation, replies),
         }
+    }
+
+    /// Some fields of the first of these tasks of a queue, at most [`MAX_BATCH`], in their order: no more than some megabytes travel at once, so
+    /// there may be fewer than tasks, but at least one. The prefix stands before the ids in their keys. `None` where such a key has another type.
+    #[doc(hidden)]
+    pub async fn read_tasks<T: FromRedisValue>(
+        &mut self,
+        prefix: &str,
+        ids: impl ExactSizeIterator<Item = &[u8]>,
+        fields: &[&str],
+    ) -> Result<Vec<Option<T>>, Error> {
+        let count = ids.len().min(MAX_BATCH);
+        let mut call = READ_TASKS.call(count);
+        for id in ids.take(count) {
+            call.arg([prefix.as_bytes(), id].concat());
+        }
+        call.arg(fields);
+        read(READ_TASKS.name, self.run(&READ_TASKS, &call).await?)
     }
 
     /// Reads all of it at one moment, in a transaction. A Redis that is full takes no commands for one, also none that read: there they

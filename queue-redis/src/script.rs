@@ -235,6 +235,7 @@ scripts! {
     LIST_READY_GROUPS = "list_ready_groups";
     STAGE = "stage";
     READ_SET = "read_set";
+    READ_TASKS = "read_tasks";
     AGGREGATE = "aggregate";
     DELETE_AGGREGATED = "delete_aggregated";
     ARCHIVE_STAGED = "archive_staged";

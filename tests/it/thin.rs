@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_admin::{Filter, Inspector};
 use queue_core::{RawTask, RetryPolicy};
 use queue_redis::{
-    BatchState, Client, Parents, Redis, RedisOptions,
+    BatchState, Client, Fault, Parents, Redis, RedisOptions,
     broker::{Dequeued, MAX_TAKE_BYTES, Taken},
 };
 use queue_worker::{Failure, FromJob as _, Group, Job, Output, Router, Server, Unhandled};
@@ -365,4 +366,31 @@ async fn a_large_callback_is_enqueued() {
     for script in ["flow_record", "flow_tend", "store_once"] {
         assert!(!behind.gave_up(script), "{:?}", behind.failed.lock().unwrap());
     }
+}
+
+/// A hundred of them were in memory at once.
+#[tokio::test]
+async fn doctor_and_filters_read_few_large_tasks_at_a_time() {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue("q").await.unwrap();
+    fixture.put(["a", "b", "c"].map(|id| large(id, 3_000_000))).await;
+    // The last one that is met.
+    fixture.run("HSET asynq:{q}:t:a state retry").await;
+    let redis = fixture.another_redis();
+    let reads: Arc<Mutex<usize>> = Arc::default();
+    redis.on_call({
+        let reads = reads.clone();
+        move |call| *reads.lock().unwrap() += usize::from(call.operation == "read_tasks")
+    });
+    let inspector = Inspector::new(redis);
+    let mut examination = inspector.doctor().examine();
+    let mut found = Vec::new();
+    while let Some(findings) = examination.next().await.unwrap() {
+        found.extend(findings);
+    }
+    let found = found.iter().filter(|found| found.subject == "a").map(|found| found.fault);
+    assert_eq!(found.collect::<Vec<_>>(), [Fault::WrongState]);
+    assert_eq!(std::mem::take(&mut *reads.lock().unwrap()), 2, "two are more than four megabytes");
+    assert_eq!(inspector.count("q", &Filter::new().task_type("job")).await.unwrap(), 3);
+    assert_eq!(*reads.lock().unwrap(), 2);
 }

@@ -15,6 +15,9 @@ use crate::broker::{ListedSet, MAX_BATCH};
 use crate::connection::Connection;
 use crate::error::Error;
 
+/// The message, the state and the group of a task.
+type Fields = (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// How many types without a handler are told of.
 const MAX_TYPES: usize = 1_000;
 
@@ -47,9 +50,11 @@ impl Examination {
         } else {
             connection.command::<(u64, Vec<(Vec<u8>, String)>)>("ZSCAN", (&key[..], at, "COUNT", MAX_BATCH)).await?
         };
-        let mut suspects = Vec::new();
-        for entries in entries.chunks(MAX_BATCH) {
-            suspects.extend(self.suspects(connection, &queue, &keys, &holder, &key, entries).await?);
+        let (mut suspects, mut left) = (Vec::new(), &entries[..]);
+        while !left.is_empty() {
+            let (read, found) = self.suspects(connection, &queue, &keys, &holder, &key, left).await?;
+            suspects.extend(found);
+            left = &left[read..];
         }
         if next != 0 {
             // What is suspected may be gone when the next page is read, repaired by our caller.
@@ -106,6 +111,7 @@ impl Examination {
         Ok((next, ids))
     }
 
+    /// Reads the first of these entries; returns how many, and which of them are not as they should be.
     async fn suspects(
         &mut self,
         connection: &mut Connection,
@@ -114,26 +120,26 @@ impl Examination {
         holder: &Holder,
         key: &Bytes,
         entries: &[(Vec<u8>, String)],
-    ) -> Result<Vec<Suspect>, Error> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
+    ) -> Result<(usize, Vec<Suspect>), Error> {
+        let ids = entries.iter().map(|(id, _)| &id[..]);
+        let fields: Vec<Option<Fields>> =
+            connection.read_tasks(&keys.task_prefix(), ids, &["msg", "state", "group"]).await?;
+        let entries = &entries[..fields.len()];
         let mut look = redis::pipe();
         for (id, _) in entries {
             let task = [keys.task_prefix().as_bytes(), id].concat();
-            look.cmd("HMGET").arg(&task).arg("msg").arg("state").arg("group");
             look.cmd("PTTL").arg(&task).cmd("ZSCORE").arg(keys.lease()).arg(id);
         }
         look.ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("reading tasks", &look).await?;
         let now = self.doctor.clock.now_secs();
         let mut suspects = Vec::new();
-        for ((id, score), reply) in entries.iter().zip(replies.chunks_exact(3)) {
+        for (((id, score), fields), reply) in entries.iter().zip(fields).zip(replies.chunks_exact(2)) {
             let mark = mark(queue, &id[..]);
             let is_lease = matches!(holder, Holder::Lease);
             let is_new = if is_lease { self.seen.contains(&mark) } else { self.seen.insert(mark) };
             self.tasks += u64::from(is_new && !is_lease);
-            let seen = whereabouts(reply, holder, key, score);
+            let seen = whereabouts(fields, reply, holder, key, score);
             if let (Holder::State(TaskState::Retry), true, Some(seen)) = (holder, is_new && !self.only_harmless, &seen)
             {
                 self.note_unhandled(queue, &seen.message);
@@ -154,7 +160,7 @@ impl Examination {
                 suspects.push(Suspect { id: Bytes::copy_from_slice(id), groups });
             }
         }
-        Ok(suspects)
+        Ok((entries.len(), suspects))
     }
 
     fn note_unhandled(&mut self, queue: &str, message: &Bytes) {
@@ -313,14 +319,14 @@ async fn unlisted(
 
 /// What a page tells about one of its tasks; `None` where its key has another type.
 fn whereabouts(
+    fields: Option<Fields>,
     reply: &[redis::RedisResult<redis::Value>],
     holder: &Holder,
     key: &Bytes,
     score: &str,
 ) -> Option<Whereabouts> {
-    let [Ok(fields), Ok(ttl_ms), lease] = reply else { return None };
-    type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
-    let (message, state, group): Fields = redis::from_redis_value(fields.clone()).ok()?;
+    let [Ok(ttl_ms), lease] = reply else { return None };
+    let (message, state, group) = fields?;
     let ttl_ms: i64 = redis::from_redis_value(ttl_ms.clone()).ok()?;
     let lease = lease.as_ref().ok().and_then(|lease| redis::from_redis_value::<Option<String>>(lease.clone()).ok());
     let is_staged = matches!(holder, Holder::Group(_, true));
@@ -328,7 +334,7 @@ fn whereabouts(
         digest: Bytes::new(),
         key_type: if ttl_ms == -2 { "none" } else { "hash" }.to_owned(),
         message: message.unwrap_or_default().into(),
-        state: state.unwrap_or_default(),
+        state: String::from_utf8(state.unwrap_or_default()).ok()?,
         group: group.unwrap_or_default().into(),
         expires: ttl_ms >= 0,
         pending_since: String::new(),

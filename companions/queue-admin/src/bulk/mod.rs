@@ -34,7 +34,10 @@ use crate::lenient::sorted;
 use queue_redis::Connection;
 use walk::{Order, Walk};
 
-/// Ids looked at in one go. The messages of so many tasks are in memory at a time.
+/// The message of a task, and since when it is pending.
+type Fields = (Option<Vec<u8>>, Option<i64>);
+
+/// Ids looked at in one go.
 const PAGE: usize = MAX_BATCH;
 
 /// A list or set that holds tasks of one state, and for aggregating ones of one group.
@@ -129,13 +132,9 @@ impl Inspector {
             return Ok(page);
         }
         self.look_at_the_clock().await?;
-        let mut fetch = redis::pipe();
-        for (id, _) in &page {
-            fetch.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("msg").arg("pending_since");
-        }
-        let fields: Vec<(Option<Vec<u8>>, Option<i64>)> = connection.pipeline("reading tasks", &fetch).await?;
         let now = self.clock.now();
-        let matches = |(entry, (message, pending_since)): (Entry, (Option<Vec<u8>>, Option<i64>))| {
+        let matches = |(entry, fields): (Entry, Option<Fields>)| {
+            let (message, pending_since) = fields.unwrap_or_default();
             let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
             let started = std::str::from_utf8(&entry.0).ok().and_then(|id| started.get(id).copied());
             let score = entry.1.map(|score| score as i64);
@@ -143,7 +142,15 @@ impl Inspector {
                 filter::Candidate { state: place.state, message: message.as_ref(), score, pending_since, started };
             filter.matches(&candidate, now).then_some(entry)
         };
-        Ok(page.into_iter().zip(fields).filter_map(matches).collect())
+        let (mut selected, mut left) = (Vec::new(), &page[..]);
+        while !left.is_empty() {
+            let ids = left.iter().map(|(id, _)| &id[..]);
+            let fields = connection.read_tasks(&keys.task_prefix(), ids, &["msg", "pending_since"]).await?;
+            let read;
+            (read, left) = left.split_at(fields.len());
+            selected.extend(read.iter().cloned().zip(fields).filter_map(matches));
+        }
+        Ok(selected)
     }
 
     /// Those of a page, which was read a while ago, that are still there and to which the filter still applies.

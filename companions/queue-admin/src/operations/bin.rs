@@ -119,14 +119,11 @@ impl Inspector {
                     at = (piece + 1) * BIN_PIECE;
                     continue;
                 }
-                let mut fetch = redis::pipe();
-                for task in &ids {
-                    let key = [keys.bin_prefix(id).as_bytes(), task].concat();
-                    fetch.cmd("HMGET").arg(key).arg("msg").arg("state").arg("x_bin_score");
-                }
                 type Fields = (Option<Vec<u8>>, Option<String>, Option<f64>);
-                let found: Vec<Fields> = connection.pipeline("HMGET", &fetch).await?;
-                for (message, state, score) in found {
+                let (prefix, fields) = (keys.bin_prefix(id), ["msg", "state", "x_bin_score"]);
+                let found: Vec<Option<Fields>> =
+                    connection.read_tasks(&prefix, ids.iter().map(|id| &id[..]), &fields).await?;
+                for (message, state, score) in found.into_iter().map(Option::unwrap_or_default) {
                     if tasks.len() >= limit || looked_at >= until {
                         goes_on = Some(Cursor::plain(question, queue, at, looked_at));
                         break 'all;
