@@ -291,7 +291,8 @@ async fn a_large_task_that_fails_is_reported_and_run_again() {
         if events.count() == 1 { Err(Failure::retry_in(Duration::from_secs(1), "once")) } else { Ok(()) }
     };
     let router = Router::new(()).route("job", with(&events, fail));
-    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).start().await.unwrap();
+    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).lease(Duration::from_secs(5));
+    let server = server.start().await.unwrap();
     behind.make_thin();
     fixture.enqueue([large("a", 1_500_000)]).await;
     assert_eq!(events.wait(2).await, ["a", "a"]);
@@ -308,7 +309,9 @@ async fn a_large_result_is_stored_and_what_is_small_need_not_wait_for_a_longer_t
         Output(if job.id() == "large" { "x".repeat(2_000_000) } else { String::new() })
     };
     let router = Router::new(()).route("job", with(&events, work));
-    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).start().await.unwrap();
+    // While the result is on its way, the lease is renewed more than once.
+    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).lease(Duration::from_secs(5));
+    let server = server.start().await.unwrap();
     behind.make_thin();
     fixture.enqueue([job("large").retention(PATIENCE)]).await;
     events.wait(1).await;

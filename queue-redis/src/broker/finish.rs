@@ -2,6 +2,7 @@
 //! `write_fields.lua`, `extend_lease.lua`.
 
 use std::borrow::Borrow;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::Step;
@@ -17,12 +18,17 @@ use queue_core::unique::UniqueUntil;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, ToRedisArgs, Value};
 
-use super::take::{Expiries, Run};
+use super::take::{Expiries, OURS_FOR, Run};
 use super::tell::Telling;
 use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, TRIM_ARCHIVED, WRITE_FIELDS, Word};
+
+/// A call that takes longer is overtaken by renewals again, which come every 5 s, or every sixth of a lease.
+const SLOW: Duration = Duration::from_millis(500);
+/// How many seconds ahead of renewals a lease is brought at once, and some to spare.
+const GAINED_AT_ONCE: u64 = 30;
 
 /// What became of a report on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,12 +205,19 @@ impl Broker {
     /// As [`done`](Self::done).
     pub async fn complete(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let mut known: Vec<_> = reports.iter().map(|completion| completion.report.run.known()).collect();
+        let mut sent = Instant::now();
         let mut verdicts = self.complete_once(queue, reports, now).await?;
         loop {
             let again = overtaken(reports.iter().map(|completion| &completion.report), &verdicts, &mut known);
             if again.is_empty() {
                 return Ok(verdicts);
             }
+            let took = sent.elapsed();
+            for at in &again {
+                self.get_ahead(&reports[*at].report.run, took).await?;
+                known[*at] = reports[*at].report.run.known();
+            }
+            sent = Instant::now();
             let subset: Vec<Completion> = again.iter().map(|at| reports[*at].clone()).collect();
             for (at, verdict) in again.into_iter().zip(self.complete_once(queue, &subset, now).await?) {
                 verdicts[at] = verdict;
@@ -407,13 +420,29 @@ impl Broker {
     /// Makes a call on one run, and makes it again as long as renewals overtake it.
     async fn one(&self, script: &'static Script, report: &Report, call: impl Fn() -> Cmd) -> Result<Verdict, Error> {
         loop {
-            let known = report.run.known();
+            let (known, sent) = (report.run.known(), Instant::now());
             let reply = self.redis.run(script, &call()).await?;
             let verdict = verdicts(script.name, &reply, 1, verdict)?[0];
             if !report.was_overtaken(verdict, &known) {
                 return Ok(verdict);
             }
+            self.get_ahead(&report.run, sent.elapsed()).await?;
         }
+    }
+
+    /// Prolongs the lease of a run so far that renewals change nothing while a call is under way that takes so long: a renewal would
+    /// overtake it each time. Step by step, so that each expiry counts as ours although its answer is lost.
+    async fn get_ahead(&self, run: &Run, took: Duration) -> Result<(), Error> {
+        if took < SLOW {
+            return Ok(());
+        }
+        for _ in 0..=took.as_secs() / GAINED_AT_ONCE {
+            let expires = run.leased_until() + OURS_FOR - 1;
+            let runs = std::slice::from_ref(run);
+            let reply = self.redis.run(&EXTEND_LEASE, &renewal(&run.queue, runs, expires)).await?;
+            renewed(&reply, runs, expires)?;
+        }
+        Ok(())
     }
 
     /// Trims the archive of a queue by age and number; returns how many tasks were deleted, at most

@@ -47,7 +47,7 @@ pub(super) struct Expiries {
 /// which reports carry as long as a renewal is unanswered; so is one of Go's, if a recoverer of this project was
 /// first, which removes the token. Go's recoverers leave it; but they take the task 30 s after that end at the
 /// earliest, for 30 s. An owner gives up before it gets that far.
-const OURS_FOR: i64 = RECOVERY_MARGIN_SECS + LEASE_SECS;
+pub(super) const OURS_FOR: i64 = RECOVERY_MARGIN_SECS + LEASE_SECS;
 
 impl Run {
     pub(super) fn new(queue: Arc<str>, id: Vec<u8>, token: Arc<str>, expires: i64) -> Self {
