@@ -219,7 +219,7 @@ fn sentinel(mut parts: Parts, encrypted: bool) -> Result<Address, Error> {
     let settings = with_login(RedisConnectionInfo::default().set_db(db), username, password);
     let servers = Servers { encrypted, insecure: parts.insecure, settings };
     let settings = with_login(RedisConnectionInfo::default(), parts.user.take(), parts.password.take());
-    let sentinels = Servers { settings, ..servers.clone() };
+    let sentinels = Servers { settings, ..servers };
     let named = parts.addresses(26379)?;
     let sentinels = named.iter().map(|address| sentinels.at(address)).collect::<Result<_, _>>()?;
     Ok(Address::Sentinel(Watched { master, named, sentinels, servers }))
