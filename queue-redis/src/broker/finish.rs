@@ -440,7 +440,9 @@ impl Broker {
             let expires = run.leased_until() + OURS_FOR - 1;
             let runs = std::slice::from_ref(run);
             let reply = self.redis.run(&EXTEND_LEASE, &renewal(&run.queue, runs, expires)).await?;
-            renewed(&reply, runs, expires)?;
+            if renewed(&reply, runs, expires)?[0] != Verdict::Applied {
+                break;
+            }
         }
         Ok(())
     }
