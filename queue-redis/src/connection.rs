@@ -434,7 +434,7 @@ impl Connection {
         }
     }
 
-    /// Some fields of the first of these tasks of a queue, at most [`MAX_BATCH`], in their order: no more than some megabytes travel at once, so
+    /// Some fields, `msg` before others, of the first of these tasks of a queue, at most [`MAX_BATCH`], in their order: no more than some megabytes travel at once, so
     /// there may be fewer than tasks, but at least one. The prefix stands before the ids in their keys. `None` where such a key has another type.
     #[doc(hidden)]
     pub async fn read_tasks<T: FromRedisValue>(
