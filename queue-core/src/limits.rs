@@ -190,8 +190,17 @@ limits! {
     FLOW_RECORD_FOR_OTHERS_AFTER: Duration = Duration::from_secs(15);
     /// Seconds after which an outcome that nobody has recorded is a fault: the leader had its time, and twice more.
     FLOW_UNRECORDED_SECS: i64 = 60;
-    /// How many ids of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
-    FLOW_MAX_STORED_ONCE: u32 = 100_000;
+    /// How many keys of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
+    MAX_STORED_ONCE: u32 = 100_000;
+    /// For how long it remembers them.
+    STORED_ONCE_FOR: Duration = Duration::from_secs(86_400);
+    /// And at least, where there are too many.
+    STORED_ONCE_AT_LEAST: Duration = Duration::from_secs(3_600);
+    /// How long a row of an outbox may be stored after it was locked, by Redis' clock.
+    OUTBOX_CLAIM: Duration = Duration::from_secs(30);
+    /// How long a queue remembers at least a row of an outbox that is gone: calls of others that had locked it may be on their way, and nodes
+    /// of a cluster may have different clocks.
+    OUTBOX_CONFIRMED_FOR: Duration = Duration::from_secs(120);
     /// How long what is to be done for a batch stays claimed; `lua/lib/flow_claim.lua` says the same.
     FLOW_CLAIM: Duration = Duration::from_secs(10);
     /// How long what was claimed may be stored in its queue, whose node of a cluster may have another clock: half of the hour for

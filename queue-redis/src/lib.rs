@@ -54,8 +54,8 @@ mod wrong_type;
 pub use calls::Call;
 pub use check::{Checked, Role};
 pub use client::{
-    Client, EnqueueError, Finished, Interceptor, MAX_TASK_BYTES, Outgoing, Publish, Published, TaskChanges, TaskHandle,
-    WaitError,
+    Client, EnqueueError, EnqueuedOnce, Finished, Interceptor, MAX_TASK_BYTES, OnceClaim, Outgoing, Publish, Published,
+    TaskChanges, TaskHandle, WaitError,
 };
 pub use clock::RedisClock;
 pub use connection::{Connection, Redis};

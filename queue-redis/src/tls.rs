@@ -81,7 +81,7 @@ fn identity((certificates, key): &(Vec<u8>, Vec<u8>)) -> io::Result<Identity> {
     Ok((certificates.map_err(io::Error::other)?, key))
 }
 
-fn client_config(options: &TlsOptions, insecure: bool) -> io::Result<ClientConfig> {
+pub(crate) fn client_config(options: &TlsOptions, insecure: bool) -> io::Result<ClientConfig> {
     // The program may have chosen one for all that it encrypts.
     let chosen = CryptoProvider::get_default().cloned();
     let provider = chosen.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));

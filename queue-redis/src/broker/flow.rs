@@ -1,5 +1,5 @@
 //! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_nodes.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
-//! `flow_signal.lua`, `flow_join.lua`, `flow_rerun.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
+//! `flow_signal.lua`, `flow_join.lua`, `flow_rerun.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from queues: `trim_outcomes.lua`.
 
 use std::time::Duration;
 
@@ -8,14 +8,13 @@ use futures_util::future::join_all;
 use queue_core::flow::{Event, MemberOutcome, MemberState};
 use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits::{self, BROADCAST_MAX_SERVERS};
-use queue_core::wire::TaskMessage;
 use redis::{ToRedisArgs, Value};
 
 use super::Broker;
 use crate::error::Error;
 use crate::script::{
     FLOW_CARRIED, FLOW_FORGET, FLOW_JOIN, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RERUN, FLOW_RESERVE,
-    FLOW_SIGNAL, FLOW_TEND, STORE_ONCE, Script, TRIM_OUTCOMES, Word,
+    FLOW_SIGNAL, FLOW_TEND, Script, TRIM_OUTCOMES, Word,
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
@@ -224,29 +223,6 @@ pub(crate) enum Forgotten {
     Part,
     /// It is not over.
     Nothing,
-}
-
-/// A task that is stored once, and the Unix second by which.
-#[derive(Debug)]
-pub(crate) struct Once {
-    pub(crate) task: TaskMessage,
-    /// As it is stored.
-    pub(crate) message: Bytes,
-    pub(crate) not_after: i64,
-}
-
-impl Once {
-    pub(crate) fn new(task: TaskMessage, not_after: i64) -> Self {
-        Self { message: task.to_bytes(), task, not_after }
-    }
-}
-
-/// What a task is stored under once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoredOnce {
-    Stored,
-    Before,
-    TooLate,
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -534,27 +510,6 @@ impl Broker {
         let mut call = TRIM_OUTCOMES.call(2);
         call.arg(list).arg(QueueKeys::new(queue).outcome_lists()).arg(entries);
         self.redis.run(&TRIM_OUTCOMES, &call).await.map(drop)
-    }
-
-    /// Stores pending tasks of a queue, each unless that was done before within a day; 1 to [`SHORT_BATCH`].
-    pub(crate) async fn store_once(&self, queue: &str, tasks: &[Once]) -> Result<Vec<StoredOnce>, Error> {
-        let keys = QueueKeys::new(queue);
-        let mut call = STORE_ONCE.call(2 + tasks.len());
-        call.arg(keys.pending()).arg(keys.stored_once());
-        for once in tasks {
-            call.arg(keys.task(&once.task.id));
-        }
-        call.arg(limits::FLOW_MAX_STORED_ONCE);
-        for once in tasks {
-            call.arg(&once.task.id).arg(&once.message[..]).arg(once.not_after);
-        }
-        let verdict = |word| match word {
-            Word::Applied => Some(StoredOnce::Stored),
-            Word::Same => Some(StoredOnce::Before),
-            Word::Changed => Some(StoredOnce::TooLate),
-            _ => None,
-        };
-        super::verdicts(STORE_ONCE.name, &self.redis.run(&STORE_ONCE, &call).await?, tasks.len(), verdict)
     }
 }
 

@@ -18,6 +18,7 @@ mod look;
 mod maintain;
 mod manage;
 mod news;
+mod once;
 mod operation;
 mod publish;
 mod reclaim;
@@ -38,9 +39,7 @@ pub use cron::{EntryDefinition, EntryStatus, Occasion, Overlap, Tick, TickReply,
 pub use duties::HeldDuty;
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
-pub(crate) use flow::{
-    Claimed, Described, Forgotten, Joining, Once, Opening, Record, Recount, Reserved, StoredOnce, Tree,
-};
+pub(crate) use flow::{Claimed, Described, Forgotten, Joining, Opening, Record, Recount, Reserved, Tree};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};
@@ -50,6 +49,7 @@ pub use look::{Canceled, TaskLook};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
 pub use manage::{Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
+pub(crate) use once::{Once, StoredOnce};
 pub use operation::Wish;
 pub use publish::PublishVerdict;
 pub use queue_core::limits::{

@@ -4,6 +4,7 @@ mod handle;
 mod intercept;
 mod many;
 mod merge;
+mod once;
 mod patience;
 mod publish;
 
@@ -21,6 +22,7 @@ pub use self::intercept::{Interceptor, Outgoing};
 use self::many::CHUNK_TASKS;
 pub(crate) use self::many::GATHERED_AT_ONCE;
 use self::merge::Merger;
+pub use self::once::{EnqueuedOnce, OnceClaim};
 use self::patience::Attempts;
 pub use self::publish::{Publish, Published};
 use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
@@ -106,7 +108,7 @@ pub struct Client {
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Place {
     Pending,
     Front,

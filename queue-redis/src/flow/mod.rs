@@ -50,7 +50,7 @@ pub(crate) use self::status::miscounted;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus, Member};
 pub use self::workflow::WorkflowBuilder;
 pub(crate) use crate::broker::duties::TREE;
-use crate::broker::{Broker, Claimed, Once, Record, StoredOnce, next_batch};
+use crate::broker::{Broker, Claimed, Once, Record, StoredOnce};
 use crate::client::Client;
 use crate::error::Error;
 use crate::log::{error, warn};
@@ -253,7 +253,7 @@ impl Flows {
             }
         };
         // Nobody has claimed it, so that nobody is too late.
-        self.store_once(queue, vec![Once::new(message, i64::MAX >> 10)]).await.remove(0).map(drop)
+        self.store_once(queue, vec![Once::pending(message, i64::MAX >> 10)]).await.remove(0).map(drop)
     }
 
     /// Enqueues the task that follows one that was archived, if an entry tells of it, and says whether the entry is done with. Told again,
@@ -293,8 +293,8 @@ impl Flows {
         for (at, ready) in ready.await.into_iter().enumerate() {
             done.push(match ready {
                 Ok(Ok((message, not_after))) => {
-                    let once = Once::new(message, not_after);
-                    queues.entry(once.task.queue.clone()).or_default().push((at, once));
+                    let once = Once::pending(message, not_after);
+                    queues.entry(once.task.message.queue.clone()).or_default().push((at, once));
                     Ok(false)
                 }
                 Ok(Err(is_done)) => Ok(is_done),
@@ -331,36 +331,22 @@ impl Flows {
         Ok(Ok(message))
     }
 
-    /// Stores tasks of a queue once, in as few calls as may be; for each whether it is stored, now or before. What Redis refuses is tried
-    /// again one by one.
+    /// Stores tasks of a queue once; for each whether it is stored, now or before.
     async fn store_once(&self, queue: &str, tasks: Vec<Once>) -> Vec<Result<bool, Error>> {
-        let count = tasks.len();
-        if let Err(error) = self.broker.list_queue(queue).await {
-            return vec![Err(error); count];
-        }
-        let (mut tasks, mut done) = (tasks.into_iter().peekable(), Vec::with_capacity(count));
-        while tasks.peek().is_some() {
-            let call = next_batch(&mut tasks, limits::SHORT_BATCH, |once| once.message.len());
-            let stored = match self.broker.store_once(queue, &call).await {
-                Err(error) if call.len() > 1 && !error.is_outage() => {
-                    let each = call.iter().map(|once| self.broker.store_once(queue, std::slice::from_ref(once)));
-                    join_all(each).await.into_iter().map(|stored| Ok(stored?[0])).collect()
-                }
-                Err(error) => vec![Err(error); call.len()],
-                Ok(stored) => stored.into_iter().map(Ok).collect::<Vec<_>>(),
-            };
-            let fresh = call.iter().zip(&stored).filter(|(_, stored)| matches!(stored, Ok(StoredOnce::Stored)));
-            self.broker.tell_enqueued(fresh.map(|(once, _)| (&once.task, None)), self.clock.now_ns());
-            done.extend(call.iter().zip(stored).map(|(once, stored)| {
-                let is_late = stored? == StoredOnce::TooLate;
-                if is_late {
-                    warn!(task = once.task.id, queue, "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \
-                        set the clocks: two nodes of the cluster are half an hour apart");
-                }
-                Ok(!is_late)
-            }));
-        }
-        done
+        let stored = self.broker.store_each_once(queue, tasks, self.clock.now_ns()).await;
+        let done = stored.into_iter().map(|(once, stored)| {
+            let is_late = stored? == StoredOnce::TooLate;
+            if is_late {
+                warn!(
+                    task = once.task.message.id,
+                    queue,
+                    "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \
+                    set the clocks: two nodes of the cluster are half an hour apart"
+                );
+            }
+            Ok(!is_late)
+        });
+        done.collect()
     }
 }
 

@@ -369,7 +369,9 @@ fn bounds_in_scripts_are_those_of_queue_core() {
     }
     assert_eq!(unused, BTreeSet::new(), "no script has these");
     // Those that are as small as positions of arguments.
-    use queue_core::limits::{FLOW_CLAIM, FLOW_STORED_WITHIN, LANE_BATCH, LANE_WINDOW};
+    use queue_core::limits::{
+        FLOW_CLAIM, FLOW_STORED_WITHIN, LANE_BATCH, LANE_WINDOW, STORED_ONCE_AT_LEAST, STORED_ONCE_FOR,
+    };
     let text = |name: &str| code(every_text().find(|(other, _)| *other == name).unwrap().1);
     let states = |name, expected: String| assert!(text(name).contains(&expected), "{name} has to say {expected:?}");
     states("dequeue_lanes", format!("math.min(tonumber(ARGV[4]), {LANE_BATCH})"));
@@ -380,7 +382,9 @@ fn bounds_in_scripts_are_those_of_queue_core() {
     states("flow_claim", format!("now + {})", FLOW_CLAIM.as_secs()));
     states("flow_signal", format!("> now + {} then", FLOW_CLAIM.as_secs()));
     states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
-    states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));
+    let (day, hour) = (STORED_ONCE_FOR.as_secs(), STORED_ONCE_AT_LEAST.as_secs());
+    states("store_once", format!("local DAY, HOUR = {day}, {hour}"));
+    assert_eq!(hour, 2 * FLOW_STORED_WITHIN.as_secs());
 }
 
 #[test]

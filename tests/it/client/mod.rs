@@ -3,6 +3,7 @@
 mod addresses;
 mod batch;
 mod merge;
+mod once;
 mod options;
 mod publish;
 mod resend;
