@@ -1,0 +1,13 @@
+-- Tasks that are enqueued when the transaction that has written them is committed. `queuectl outbox relay` takes them to Redis, in the order of
+-- seq, and deletes them. What can never be enqueued stays, with the reason.
+CREATE TABLE IF NOT EXISTS queue_outbox (
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  -- What Redis knows it by; the id of a task that has none of its own.
+  id uuid NOT NULL DEFAULT gen_random_uuid(),
+  -- As a line of `queuectl enqueue --batch`, or what queue-outbox makes of a task.
+  task json NOT NULL CHECK (json_typeof(task) = 'object' AND COALESCE(task->>'type', '') <> ''),
+  created_at timestamptz NOT NULL DEFAULT now(),
+  refusal text,
+  refused_at timestamptz
+);
+CREATE INDEX IF NOT EXISTS queue_outbox_waiting ON queue_outbox (seq) WHERE refusal IS NULL;
