@@ -62,6 +62,9 @@ commands! {
     @"full" Tend: tend::TendArgs,
     /// Enqueue tasks periodically, as a file says
     @"full" Scheduler: scheduler::SchedulerArgs,
+    /// Take tasks that SQL transactions have written from a table of PostgreSQL to Redis
+    #[command(subcommand)]
+    @"full" Outbox: outbox::OutboxCommand,
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     @"full" Bench: bench::BenchCommand,

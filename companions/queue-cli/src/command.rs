@@ -23,6 +23,8 @@ pub(crate) enum Place {
     OwnRedis,
     /// In this process.
     Memory,
+    /// It is about none that are in Redis.
+    Nowhere,
 }
 
 /// A command with its arguments.

@@ -16,6 +16,7 @@
 //! * [`transfer`]: export and import.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`manual`]: shell completions and manual pages.
+//! * [`outbox`]: tasks that were written inside SQL transactions.
 //! * [`output`], [`table`], [`when`], [`watch`]: how things are shown.
 
 #![cfg_attr(
@@ -56,6 +57,8 @@ mod logging;
 mod manage;
 #[cfg(feature = "full")]
 mod manual;
+#[cfg(feature = "full")]
+mod outbox;
 mod output;
 #[cfg(feature = "full")]
 mod progress;
@@ -128,7 +131,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let session = match command.place() {
         Place::Memory => Session::in_memory()?,
         place => {
-            let session = Session::open(&global, place == Place::OwnRedis).await;
+            let session = Session::open(&global, place).await;
             session.map_err(|error| command.unopened(error))?
         }
     };

@@ -4,6 +4,7 @@ use queue_admin::{Actor, Admin, Inspector, Role};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 
+use crate::command::Place;
 use crate::error::CliError;
 use crate::global::{Global, Source};
 
@@ -35,12 +36,14 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects, after starting a private server if one is wanted.
-    pub(crate) async fn open(global: &Global, embedded_by_default: bool) -> Result<Self, CliError> {
-        let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
+    pub(crate) async fn open(global: &Global, place: Place) -> Result<Self, CliError> {
+        let directory = match global.source(std::env::var("REDIS_URL").ok(), place == Place::OwnRedis) {
             Source::Url(url) => {
                 let url = global.connection.adjust(url)?;
                 let redis = Redis::lazy(&url, global.options()?)?;
-                redis.answers().await.map_err(explain)?;
+                if place != Place::Nowhere {
+                    redis.answers().await.map_err(explain)?;
+                }
                 return Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: None, memory: None });
             }
             Source::Embedded(directory) => directory,

@@ -25,6 +25,10 @@ mod manage;
 mod manual;
 mod metrics;
 mod notes;
+mod outbox;
+#[expect(dead_code, reason = "the tests of the outbox itself use all of it")]
+#[path = "../../../queue-outbox/tests/outbox/postgres.rs"]
+mod postgres;
 mod priorities;
 mod scheduler;
 mod secrets;
