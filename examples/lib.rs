@@ -117,6 +117,8 @@ mod guide {
     struct Flows;
     #[doc = include_str!("../docs/observability.md")]
     struct Observability;
+    #[doc = include_str!("../docs/outbox.md")]
+    struct Outbox;
     #[doc = include_str!("../docs/priorities.md")]
     struct Priorities;
     #[doc = include_str!("../docs/publish.md")]

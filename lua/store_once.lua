@@ -56,7 +56,6 @@ for n, task in ipairs({ unpack(KEYS, 4) }) do
 end
 if #stored > 0 then
   redis.call('ZADD', once, unpack(stored))
-  redis.call('EXPIRE', once, DAY)
   local last = redis.call('ZCARD', once) > max and now + DAY - HOUR or now
   redis.call('ZREMRANGEBYSCORE', once, '-inf', string.format('%d', last))
 end

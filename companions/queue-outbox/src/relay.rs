@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use queue_admin::line;
+use queue_core::limits::OUTBOX_CLAIM;
 use queue_core::options::{Composed, ProcessTime};
 use queue_redis::{Client, EnqueueError, EnqueuedOnce};
 use tokio::time::sleep;
@@ -29,9 +30,6 @@ const MOST: i64 = 500;
 const PAGE: i32 = 25;
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long rows may be locked before Redis takes none of them any more. Longer than any call of a Redis that answers.
-const CLAIM: Duration = Duration::from_secs(30);
-
 /// How long the rows of a queue are left alone that Redis refuses to change, for example because one of its keys has a wrong type.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
@@ -42,9 +40,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use queue_outbox::{Database, Relay};
+/// use queue_outbox::{CancellationToken, Database, Relay};
 /// use queue_redis::Client;
-/// use tokio_util::sync::CancellationToken;
 ///
 /// let client = Client::connect("redis://127.0.0.1:6379").await?;
 /// let relay = Relay::new(Database::new("postgres://shop@localhost/shop")?, client);
@@ -195,7 +192,7 @@ impl Relay {
             return Ok(Passed::default());
         }
         // Its time begins after the rows were locked.
-        let claim = self.client.claim_once(CLAIM).await?;
+        let claim = self.client.claim_once(OUTBOX_CLAIM).await?;
         let (mut passed, mut settled, mut outage) = (Passed::default(), Settled::default(), None);
         let (mut tasks, mut named) = (Vec::new(), Vec::new());
         for row in rows {

@@ -67,6 +67,9 @@ pub use queue_metrics as metrics;
 #[cfg(feature = "otel")]
 #[doc(inline)]
 pub use queue_otel as otel;
+#[cfg(feature = "outbox")]
+#[doc(inline)]
+pub use queue_outbox as outbox;
 #[cfg(feature = "scheduler")]
 #[doc(inline)]
 pub use queue_scheduler as scheduler;

@@ -7,6 +7,7 @@ mod events;
 mod examiner;
 mod inspector;
 mod limits;
+mod outbox;
 mod priorities;
 mod producer;
 mod publish;
