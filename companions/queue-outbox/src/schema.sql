@@ -2,7 +2,7 @@
 -- seq, and deletes them. What can never be enqueued stays, with the reason.
 CREATE TABLE IF NOT EXISTS queue_outbox (
   seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  -- What Redis knows it by; the id of a task that has none of its own.
+  -- What Redis knows it by, and the id of a task that has none of its own: leave it to the database.
   id uuid NOT NULL DEFAULT gen_random_uuid(),
   -- As a line of `queuectl enqueue --batch`, or what queue-outbox makes of a task.
   task json NOT NULL CHECK (json_typeof(task) = 'object' AND COALESCE(task->>'type', '') <> ''),

@@ -16,15 +16,18 @@ async fn tasks_are_enqueued_with_their_transaction_in_order_and_never_without_it
     let place = Place::new().await;
     let mut client = place.database.client().await;
     let open = client.transaction().await.unwrap();
-    let first = place.write(&open, job("1")).await;
-    let second = place.write(&open, job("2")).await;
+    let mut written = Vec::new();
+    // More than a pass takes.
+    for n in 0..600 {
+        written.push(place.write(&open, job(&n.to_string())).await);
+    }
     assert_eq!(place.relayed().await, [0; 4], "it is not committed");
     open.commit().await.unwrap();
     let rolled_back = client.transaction().await.unwrap();
     place.write(&rolled_back, job("3")).await;
     rolled_back.rollback().await.unwrap();
-    assert_eq!(place.relayed().await, [2, 0, 0, 0]);
-    assert_eq!(place.pending("q").await, [first, second]);
+    assert_eq!(place.relayed().await, [600, 0, 0, 0]);
+    assert_eq!(place.pending("q").await, written);
     assert_eq!((place.relayed().await, place.database.count("true").await), ([0; 4], 0));
 }
 
