@@ -40,18 +40,8 @@ impl fmt::Debug for TlsOptions {
 }
 
 impl TlsOptions {
-    /// What rustls goes by, for connections to other servers by the same certificates; `insecure` believes whoever answers.
-    ///
-    /// # Errors
-    /// When they, or those of the system, cannot be read.
-    #[cfg(feature = "tls")]
-    pub fn client_config(&self, insecure: bool) -> std::io::Result<rustls::ClientConfig> {
-        self.check().map_err(std::io::Error::other)?;
-        crate::tls::client_config(self, insecure)
-    }
-
     /// The TLS library takes a file without a certificate for one that trusts nobody, and says so at the first connection only.
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         const CERTIFICATE: (&str, &str) =
             ("CERTIFICATE-----", "it must hold a certificate in PEM (-----BEGIN CERTIFICATE-----)");
         const KEY: (&str, &str) =

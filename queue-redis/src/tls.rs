@@ -47,6 +47,17 @@ impl Tls {
     }
 }
 
+impl TlsOptions {
+    /// What rustls goes by, for connections to other servers by the same certificates; `insecure` believes whoever answers.
+    ///
+    /// # Errors
+    /// When they, or those of the system, cannot be read.
+    pub fn client_config(&self, insecure: bool) -> io::Result<ClientConfig> {
+        self.check().map_err(io::Error::other)?;
+        client_config(self, insecure)
+    }
+}
+
 /// Whether the certificates and the key can be read.
 pub(crate) fn check(options: &TlsOptions) -> io::Result<()> {
     options.ca.as_deref().map(roots).transpose()?;
@@ -81,7 +92,7 @@ fn identity((certificates, key): &(Vec<u8>, Vec<u8>)) -> io::Result<Identity> {
     Ok((certificates.map_err(io::Error::other)?, key))
 }
 
-pub(crate) fn client_config(options: &TlsOptions, insecure: bool) -> io::Result<ClientConfig> {
+fn client_config(options: &TlsOptions, insecure: bool) -> io::Result<ClientConfig> {
     // The program may have chosen one for all that it encrypts.
     let chosen = CryptoProvider::get_default().cloned();
     let provider = chosen.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));

@@ -131,8 +131,14 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let session = match command.place() {
         Place::Memory => Session::in_memory()?,
         place => {
-            let session = Session::open(&global, place).await;
-            session.map_err(|error| command.unopened(error))?
+            let opened = async {
+                let session = Session::open(&global, place == Place::OwnRedis).await?;
+                if place != Place::Nowhere {
+                    session.connect().await?;
+                }
+                Ok(session)
+            };
+            opened.await.map_err(|error| command.unopened(error))?
         }
     };
     let (keeps, handles_signals) = (command.keeps_redis(), command.handles_signals());

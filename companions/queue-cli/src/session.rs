@@ -4,7 +4,6 @@ use queue_admin::{Actor, Admin, Inspector, Role};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 
-use crate::command::Place;
 use crate::error::CliError;
 use crate::global::{Global, Source};
 
@@ -35,15 +34,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, after starting a private server if one is wanted.
-    pub(crate) async fn open(global: &Global, place: Place) -> Result<Self, CliError> {
-        let directory = match global.source(std::env::var("REDIS_URL").ok(), place == Place::OwnRedis) {
+    /// Starts a private server if one is wanted; somebody's is not asked yet.
+    pub(crate) async fn open(global: &Global, embedded_by_default: bool) -> Result<Self, CliError> {
+        let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
             Source::Url(url) => {
                 let url = global.connection.adjust(url)?;
                 let redis = Redis::lazy(&url, global.options()?)?;
-                if place != Place::Nowhere {
-                    redis.answers().await.map_err(explain)?;
-                }
                 return Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: None, memory: None });
             }
             Source::Embedded(directory) => directory,
@@ -51,6 +47,11 @@ impl Session {
         let server = RedisServer::start_with(directory, &[]).await?;
         let (url, redis) = (server.url().to_owned(), server.redis());
         Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: Some(server), memory: None })
+    }
+
+    /// Connects.
+    pub(crate) async fn connect(&self) -> Result<(), CliError> {
+        self.redis.answers().await.map_err(explain)
     }
 
     /// A store inside this process, instead of a Redis.
