@@ -19,7 +19,7 @@ fn of_all_kinds() -> [(&'static str, RawTask); 7] {
         ("plain", job("plain")),
         ("later", job("later").process_in(HOUR)),
         ("grouped", job("grouped").group("g")),
-        ("grouped-later", job("grouped-later").group("g").process_in(HOUR)),
+        ("grouped-later", job("grouped-later").group("h").process_in(HOUR)),
         ("unique", job("unique").unique(HOUR)),
         ("window", job("window").unique_key("w").unique(HOUR).unique_until(UniqueUntil::Window)),
         ("urgent", job("urgent").priority(9)),
