@@ -240,7 +240,7 @@ impl Redis {
     /// A connection of one's own, from the pool; in a cluster one per node, as they are needed.
     ///
     /// # Errors
-    /// When none can be made, or none becomes free in time.
+    /// When none can be made, or none becomes free in time ([`Error::PoolInUse`]).
     pub async fn pooled(&self) -> Result<Connection, Error> {
         self.own(Use::Any).await
     }

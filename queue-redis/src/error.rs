@@ -39,6 +39,19 @@ pub enum Error {
         /// The cause.
         source: Cause,
     },
+    /// All connections that calls can have for themselves were in use all that time. Redis itself may be well.
+    #[error(
+        "all {connections} connections of the pool to Redis at {target} have been in use for {waited:?}; raise RedisOptions::pool_size, \
+         or make fewer long calls at once"
+    )]
+    PoolInUse {
+        /// The address, without credentials.
+        target: String,
+        /// How many they are.
+        connections: usize,
+        /// How long was waited for one.
+        waited: Duration,
+    },
     /// A connection was made, and no TLS on it: one side does not trust the other.
     #[error("no TLS with Redis at {target}: {source}; {hint}")]
     Tls {
@@ -106,7 +119,9 @@ impl Error {
     /// Whether trying again later can help without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Timeout { .. } | Self::Disconnected { .. } | Self::Unreachable { .. } => true,
+            Self::Timeout { .. } | Self::Disconnected { .. } | Self::Unreachable { .. } | Self::PoolInUse { .. } => {
+                true
+            }
             Self::Unusable { problems, .. } => {
                 problems.iter().all(|problem| problem.fault == queue_core::doctor::Fault::Loading)
             }

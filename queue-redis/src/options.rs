@@ -16,7 +16,8 @@ pub struct RedisOptions {
     /// of tasks is given up after so long in all; those that are too large for it are then taken one by one, with more time. Between 1 ms and 24 h.
     /// Defaults to 5 s.
     pub response_timeout: Duration,
-    /// Most pooled connections that may be open at once, beside two for the leases and heartbeats of servers. At least 1. Defaults to 8.
+    /// Most pooled connections that may be open at once, beside two for the leases and heartbeats of servers. A call that needs one for itself waits
+    /// for it as long as the response timeout says ([`Error::PoolInUse`]). At least 1. Defaults to 8.
     pub pool_size: usize,
     /// Certificates and keys for `rediss://`. Defaults to none: the server is checked against the roots of
     /// the system, and the client shows nothing.

@@ -14,6 +14,7 @@ pub(crate) fn count(families: &Families, call: &Call<'_>) {
 fn reason(error: &Error) -> &'static str {
     match error {
         Error::Unreachable { .. } => "unreachable",
+        Error::PoolInUse { .. } => "pool_in_use",
         Error::Timeout { .. } => "timeout",
         Error::Disconnected { .. } => "disconnected",
         Error::Refused { .. } => "refused",

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use deadpool::managed::TimeoutType;
 use futures_util::future::{BoxFuture, join_all};
 use redis::aio::ConnectionLike as _;
 use redis::{Cmd, Pipeline, Value};
@@ -153,6 +154,11 @@ impl Server {
         match self.source.own(&self.options, usage).await {
             Ok(connection) => Ok(connection),
             Err(PoolError::Backend(error)) => Err(self.unreachable(&error)),
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Error::PoolInUse {
+                target: self.target.clone(),
+                connections: self.options.pool_size,
+                waited: self.options.response_timeout,
+            }),
             Err(other) => Err(Error::Unreachable { target: self.target.clone(), source: Arc::new(other) }),
         }
     }

@@ -1,6 +1,7 @@
 //! Where a Redis can be, and what is told when it is not there.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use queue_core::RawTask;
 use queue_redis::{Client, EnqueueError, Error, Redis, RedisOptions, broker::Broker};
@@ -117,4 +118,20 @@ async fn addresses_of_no_redis_are_refused_without_a_connection() {
         assert!(matches!(error, Error::InvalidUrl { .. }), "{url:?}: {error:?}");
         assert!(error.to_string().contains("redis://user:password@host:6379/0"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn who_finds_all_connections_in_use_is_told_so_and_not_that_redis_is_away() {
+    let redis = RedisProcess::start(&[]).await;
+    let options = RedisOptions { response_timeout: Duration::from_secs(1), pool_size: 2, ..RedisOptions::default() };
+    let handle = Redis::lazy(&redis.url(), options).unwrap();
+    let held = [handle.pooled().await.unwrap(), handle.pooled().await.unwrap()];
+    let Err(error) = handle.pooled().await else { panic!("a third of two") };
+    let text = error.to_string();
+    for part in ["all 2 connections", "in use for 1s", "RedisOptions::pool_size"] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    assert!(error.is_transient() && !error.is_ambiguous());
+    drop(held);
+    handle.pooled().await.unwrap();
 }
