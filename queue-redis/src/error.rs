@@ -234,8 +234,8 @@ impl Error {
                     code if code == "ERR" => quoted_code(&message).unwrap_or(code),
                     code => code,
                 };
-                let hint = hint(&code);
-                let message = if hint.is_empty() { message } else { message.trim_end_matches('.').to_owned() };
+                let hint = Some(hint(&code)).filter(|hint| !hint.is_empty()).unwrap_or_else(|| other_server(&message));
+                let message = if hint.is_empty() { message } else { message.trim_end_matches(['.', ' ']).to_owned() };
                 Self::Refused { operation, code, message, hint }
             }
         }
@@ -310,6 +310,19 @@ fn tls_hint(message: &str) -> Option<&'static str> {
 
 fn list(problems: &[queue_core::doctor::Finding]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
+}
+
+/// What can be done about a server that is not what the URL says. Redis has no code for that.
+fn other_server(message: &str) -> &'static str {
+    if message.contains("cluster support disabled") {
+        return "; this Redis is one server and no node of a cluster: write redis:// for redis+cluster://";
+    }
+    let unknown = message.strip_prefix("unknown command ").unwrap_or_default();
+    // Redis 6.2 quotes it otherwise than newer ones.
+    if unknown.trim_start_matches(['\'', '`']).starts_with("SENTINEL") {
+        return "; this is a Redis and no Sentinel: write redis:// for redis-sentinel://, or the address of a Sentinel (port 26379, mostly)";
+    }
+    ""
 }
 
 pub(crate) fn hint(code: &str) -> &'static str {

@@ -135,3 +135,16 @@ async fn who_finds_all_connections_in_use_is_told_so_and_not_that_redis_is_away(
     drop(held);
     handle.pooled().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_url_of_a_cluster_or_of_sentinels_that_leads_to_a_server_says_which_would_do() {
+    let port = free_port();
+    let _redis = RedisProcess::start(&["--bind", "127.0.0.1", "--port", &port.to_string()]).await;
+    for (url, is, instead) in [
+        (format!("redis+cluster://127.0.0.1:{port}"), "no node of a cluster", "redis:// for redis+cluster://"),
+        (format!("redis-sentinel://127.0.0.1:{port}?master=m"), "no Sentinel", "redis:// for redis-sentinel://"),
+    ] {
+        let text = Client::connect(&url).await.unwrap_err().to_string();
+        assert!(text.contains(is) && text.contains(instead), "{url}: {text}");
+    }
+}
