@@ -332,7 +332,9 @@ pub(crate) fn hint(code: &str) -> &'static str {
         "READONLY" => "; this is a replica: connect to the master",
         "MASTERDOWN" => "; this is a replica that has lost its master, and wants to have one",
         "NOPERM" => "; the ACL user lacks a right that the queue needs",
-        "NOAUTH" | "WRONGPASS" => "; put the password into the URL, as in redis://:password@host",
+        "NOAUTH" | "WRONGPASS" => {
+            "; put the password into the URL, as in redis://:password@host, or redis+unix:///path?pass=password"
+        }
         "MISCONF" => "; Redis cannot write to its disk and refuses changes",
         "LOADING" => "; Redis is still loading its data",
         "BUSY" => "; a long script blocks Redis",

@@ -99,6 +99,7 @@ impl From<io::Error> for CliError {
 }
 
 const TLS_FLAGS: &str = "; --tls-ca, --tls-cert and --tls-key name the files";
+const PASSWORD: &str = "; --redis or REDIS_URL gives the URL, and --password a password alone";
 
 impl From<queue_redis::Error> for CliError {
     fn from(error: queue_redis::Error) -> Self {
@@ -119,6 +120,9 @@ impl From<Error> for CliError {
             }
             Error::Redis(queue_redis::Error::Tls { hint, .. }) if hint.contains("TlsOptions") => TLS_FLAGS,
             Error::Redis(queue_redis::Error::Option { option, .. }) if option.starts_with("tls") => TLS_FLAGS,
+            Error::Redis(queue_redis::Error::Refused { code, .. }) if ["NOAUTH", "WRONGPASS"].contains(&&**code) => {
+                PASSWORD
+            }
             Error::RunRefused { verdict: TickVerdict::Unfinished, .. } => "; --force runs it nevertheless",
             _ => "",
         };

@@ -117,6 +117,21 @@ async fn a_password_given_by_flags_never_shows() {
     assert_ne!(done.code, Some(0), "{done:?}");
 }
 
+/// Whoever starts the program may not know that it takes URLs.
+#[tokio::test]
+async fn who_gives_no_password_or_a_wrong_one_is_told_where_it_goes() {
+    let bench = guarded().await;
+    let url = format!("redis+unix://{}", bench.redis.socket().display());
+    for more in [&["stats"][..], &["stats", "-p", SECRET]] {
+        let mut command = queuectl();
+        command.args(["--redis", &url]).args(more);
+        let error = finish(command, b"").await.failed(1);
+        for place in ["put the password into the URL", "--redis", "REDIS_URL", "--password"] {
+            assert!(error.contains(place), "{place} in {error}");
+        }
+    }
+}
+
 /// Help shows where values come from, and some programs show the values too.
 #[tokio::test]
 async fn help_does_not_show_the_url_from_the_environment() {
