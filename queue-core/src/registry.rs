@@ -43,7 +43,7 @@ pub struct ServerEntry {
     pub prefixes: BTreeSet<String>,
     /// The revisions of the orders that it goes by.
     pub applied: BTreeSet<String>,
-    /// What of them it cannot do, and why.
+    /// What of them it cannot do, and why; all of it, of every order that stands ([`Order::is_refused_by`]).
     pub refused: Vec<String>,
 }
 
@@ -123,6 +123,23 @@ impl Order {
         let queues = self.queues.iter().map(|(queue, weight)| (format!("{QUEUE}{queue}"), weight.to_string()));
         let fields = mode.into_iter().chain(concurrency).chain(queues);
         fields.map(|(field, value)| (field, format!("{at_ms} {value}"))).collect()
+    }
+
+    /// Whether this, which a server refuses, was wanted by this order, and not by one before it that still stands. A key
+    /// that cannot be read may have been about anything.
+    pub fn is_refused_by(&self, refusal: &str) -> bool {
+        let begins = |subject: &str| refusal.starts_with(subject);
+        let is_of_mode = match self.mode {
+            Some(Mode::Stop) => begins("stop: "),
+            Some(Mode::Active) => begins("resume: "),
+            Some(Mode::Quiet) | None => false,
+        };
+        let is_of_queue = |queue: &String| begins(&format!("queue {queue}: "));
+        is_of_mode
+            || begins("the key of ")
+            || self.concurrency.is_some() && begins("concurrency ")
+            || !self.queues.is_empty() && begins("weights: ")
+            || self.queues.keys().any(is_of_queue)
     }
 }
 
@@ -238,6 +255,26 @@ mod tests {
         assert_eq!(read.queues, BTreeMap::from([("mail".to_owned(), (7, 3)), ("a b:c".to_owned(), (7, 0))]));
         assert!(read.unreadable.is_empty());
         assert_eq!(want(7, &Order::default()), Want::default());
+    }
+
+    #[test]
+    fn an_order_is_refused_by_what_is_about_its_own_values() {
+        let queues = |name: &str| Order { queues: BTreeMap::from([(name.to_owned(), 1)]), ..Order::default() };
+        let mode = |mode| Order { mode: Some(mode), ..Order::default() };
+        let slots = Order { concurrency: Some(3), ..Order::default() };
+        let refusals = ["stop: x", "resume: x", "concurrency 0: x", "weights: x", "queue mail: x", "the key of y: x"];
+        for (order, own) in [
+            (Order::default(), &[5][..]),
+            (mode(Mode::Quiet), &[5]),
+            (mode(Mode::Stop), &[0, 5]),
+            (mode(Mode::Active), &[1, 5]),
+            (slots, &[2, 5]),
+            (queues("other"), &[3, 5]),
+            (queues("mail"), &[3, 4, 5]),
+        ] {
+            let found: Vec<usize> = (0..6).filter(|n| order.is_refused_by(refusals[*n])).collect();
+            assert_eq!(found, own, "{order:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Given {
     pub servers: Vec<ServerInfo>,
     /// The name that it was given by.
     name: Option<String>,
+    /// What was ordered; nothing, if all was taken back.
+    order: Order,
 }
 
 /// What a server has made of an order.
@@ -35,7 +37,7 @@ pub enum Heeded {
     NotYet,
     /// It goes by it, but for what it refuses.
     Applied {
-        /// What it cannot do, and why.
+        /// What of this order it cannot do, and why. What it refuses of earlier ones stands in its entry.
         refused: Vec<String>,
     },
     /// It is no longer there.
@@ -95,7 +97,8 @@ impl Inspector {
                     last.is_some_and(|last| entry.applied.contains(&last)).then_some(entry)
                 }
             };
-            let applied = applied.map(|entry| Heeded::Applied { refused: entry.refused.clone() });
+            let refused = |all: &[String]| all.iter().filter(|one| given.order.is_refused_by(one)).cloned().collect();
+            let applied = applied.map(|entry| Heeded::Applied { refused: refused(&entry.refused) });
             heeded.push((server, applied.unwrap_or(Heeded::NotYet)));
         }
         Ok(heeded)
@@ -151,7 +154,7 @@ impl Admin {
                 broker.order(Ordered::Server(&server.key()), order.as_ref(), &revision, by, now_ms).await?;
             }
         }
-        Ok(Given { revision, servers, name })
+        Ok(Given { revision, servers, name, order: order.unwrap_or_default() })
     }
 }
 

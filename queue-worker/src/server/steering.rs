@@ -114,6 +114,7 @@ impl Steering {
     fn go_by(&mut self, mut of_name: Want) -> bool {
         let shared = &self.shared;
         let revisions = [&self.of_server, &of_name].map(|want| want.revision.clone());
+        // By how they begin, `Order::is_refused_by` knows what they are about.
         let mut refused = Vec::new();
         if let Some((_, Mode::Stop)) = of_name.mode {
             // Whoever starts it again would see it end again.

@@ -318,7 +318,7 @@ async fn a_name_does_not_stop_whoever_starts_under_it() {
     let _: i64 = fixture.cmd(&["HSET", "asynq:x:want-name:web-1", "mode", "7 stop"]).await;
     let started = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
     let heeded = ordered(&admin(&fixture), ServerVerb::Set, "web-1", &slots(8)).await;
-    let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
+    let refused = &applied(&heeded).entry.as_ref().unwrap().refused;
     assert!(refused[0].starts_with("stop: not by name"), "{refused:?}");
     fixture.enqueue([job("a")]).await;
     gate.run(1).await;
@@ -346,6 +346,28 @@ async fn weights_change_and_a_queue_of_weight_zero_is_left_alone() {
     let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
     assert!(refused.iter().any(|refused| refused.starts_with("weights: all are zero")), "{refused:?}");
     assert_eq!(heeded[0].0.queues.len(), 2);
+    end([started]).await;
+}
+
+#[tokio::test]
+async fn what_an_earlier_order_was_refused_does_not_count_against_the_next() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    let started = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
+    let admin = admin(&fixture);
+    let zero = weights(&[("other", 0), (QUEUE, 0)]);
+    for refused_one in [weights(&[("other}p9", 1)]), zero] {
+        let heeded = ordered(&admin, ServerVerb::Set, "web-1", &refused_one).await;
+        let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
+        assert_eq!(refused.len(), 1, "{refused:?}");
+    }
+    let heeded = ordered(&admin, ServerVerb::Set, "web-1", &slots(3)).await;
+    assert_eq!(applied(&heeded).concurrency, 3);
+    assert_eq!(applied(&heeded).entry.as_ref().unwrap().refused.len(), 2, "they stand until they are taken back");
+    let heeded = ordered(&admin, ServerVerb::Set, "web-1", &weights(&[("mars", 4)])).await;
+    assert_eq!(applied(&heeded).queues["mars"], 4);
+    let heeded = ordered(&admin, ServerVerb::Set, "web-1", &weights(&[("other}p9", 1)])).await;
+    let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
+    assert_eq!(refused.len(), 1, "asked for again, it is refused again: {refused:?}");
     end([started]).await;
 }
 

@@ -133,7 +133,11 @@ fn tell(verb: ServerVerb, server: &ServerInfo, heeded: &Heeded, out: &Output) ->
         Heeded::Ended => "it has ended".to_owned(),
     };
     out.line(&format!("{name} ({}:{}): {text}", server.host, server.pid))?;
-    refused.iter().try_for_each(|refused| out.line(&format!("  refused: {refused}")))
+    refused.iter().try_for_each(|refused| out.line(&format!("  refused: {refused}")))?;
+    let all = server.entry.iter().flat_map(|entry| &entry.refused);
+    // Of orders that stand, and of no weight for how this one ends.
+    let mut earlier = all.filter(|one| matches!(heeded, Heeded::Applied { .. }) && !refused.contains(one));
+    earlier.try_for_each(|one| out.line(&format!("  refused before: {one}")))
 }
 
 #[cfg(test)]

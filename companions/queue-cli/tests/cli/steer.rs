@@ -42,6 +42,10 @@ async fn a_worker_goes_by_orders_and_says_so() {
     assert!(done.contains("queues default=1 mail=9 mars=1"), "{done}");
     let done = bench.run(&["server", "set", "web-1", "--queue", "mail}p9=1", "--json"]).await;
     assert_eq!(done.failed(4), "queuectl: error: not all of it could be done\n");
+    let done = bench.run(&["server", "set", "web-1", "--queue", "mail}p9=1"]).await;
+    assert!(done.stdout.contains("\n  refused: queue mail}p9: ") && !done.stdout.contains("before"), "{done:?}");
+    let done = bench.run(&["server", "set", "web-1", "--concurrency", "4"]).await.ok();
+    assert!(done.contains("concurrency 4") && done.contains("\n  refused before: queue mail}p9: "), "{done}");
     let done = bench.run(&["server", "reset", "web-1", "--json"]).await.json();
     assert_eq!((&done["concurrency"], &done["queues"]), (&json!(7), &json!({"default": 1, "mail": 3})));
 
