@@ -126,8 +126,16 @@ async fn a_worker_that_starts_later_takes_part_and_another_does_the_part_of_one_
     listed(&bench, 1).await;
     let run = |more: &[&'static str]| [&["broadcast", "run", "t", "--queue", "mail"], more].concat();
     for (to, more) in [("count:1", "--late-joiners"), ("live", "--replace-after")] {
-        let refused = bench.run(&run(&["--to", to, more, "1m"])).await.failed(1);
-        assert!(refused.contains("only if it is for"), "{refused}");
+        let refused = bench.run(&run(&["--to", to, more, "1m"])).await.failed(2);
+        assert!(refused.contains("only if it is for") && refused.contains("Usage:"), "{refused}");
+    }
+    for (more, said) in [
+        (&["--to", "count:1", "--replace-after", "1s"][..], "10 s at the earliest"),
+        (&["--to", "live", "--id", "a b"], "the characters"),
+        (&["--to", "live", "--max-retry", "4294967295"], "max_retry is 4294967295; the largest is"),
+    ] {
+        let refused = bench.run(&run(more)).await.failed(2);
+        assert!(refused.contains(said), "{more:?}: {refused}");
     }
     bench.run(&run(&["--to", "live", "--late-joiners", "5m", "--id", "x"])).await.ok();
     let _later = named(&bench, "web-2", "t=echo done").await;

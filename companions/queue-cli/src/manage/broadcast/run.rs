@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use queue_core::RawTask;
 use queue_core::broadcast::{LeftOut, To, Verdict};
-use queue_redis::{BatchError, Broadcast, BroadcastBuilder, BroadcastStatus};
+use queue_redis::{BatchError, Broadcast, BroadcastBuilder, BroadcastStatus, EnqueueError};
 use serde::Serialize;
 
 use super::look::{View, describe, summary};
@@ -101,7 +101,9 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
     if let Some(Quorum::Of(servers)) = args.quorum {
         broadcast = broadcast.quorum(servers);
     }
-    let at = |time| SystemTime::from(now()).checked_add(time).ok_or_else(|| CliError::failed("that is too far away"));
+    let at = |time| {
+        SystemTime::from(now()).checked_add(time).ok_or_else(|| CliError::Usage("that is too far away".to_owned()))
+    };
     broadcast = broadcast
         .given(args.queue, BroadcastBuilder::queue)
         .given(args.deadline.map(at).transpose()?, BroadcastBuilder::deadline)
@@ -109,7 +111,7 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
         .given(args.replace_after, BroadcastBuilder::replace_lost)
         .given(args.description, BroadcastBuilder::description)
         .given(args.id, BroadcastBuilder::id);
-    let sent = broadcast.send().await?;
+    let sent = broadcast.send().await.map_err(refused)?;
     for left_out in sent.left_out() {
         complain(&format!("warning: left out: {left_out}"));
     }
@@ -118,6 +120,16 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
         return out.told(&view, &view.id);
     }
     wait(&sent, args.wait_timeout, out).await
+}
+
+/// All that a broadcast is made of stands on the command line, so that what it cannot be is wrong there.
+fn refused(error: BatchError) -> CliError {
+    match &error {
+        BatchError::Unsuitable { reason, .. } => CliError::Usage(format!("this cannot be a broadcast: {reason}")),
+        BatchError::Unplaced { source: EnqueueError::Option(source), .. } => CliError::Usage(source.to_string()),
+        BatchError::Id(_) => CliError::Usage(error.to_string()),
+        _ => error.into(),
+    }
 }
 
 async fn wait(sent: &Broadcast, up_to: Option<Duration>, out: &Output) -> Result<(), CliError> {
