@@ -30,6 +30,7 @@ mod failures;
 mod forecast;
 mod groups;
 mod health;
+pub mod json;
 mod lanes;
 mod lenient;
 mod limits;

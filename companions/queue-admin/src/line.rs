@@ -13,6 +13,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::json;
+
 /// A task as it stands on a line. Unknown names are refused: a misspelled option must not be ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,7 +74,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
 
 fn until<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UniqueUntil>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| text.parse().map_err(|why| D::Error::custom(format_args!("`unique_until`: {why}")))).transpose()
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryPolicy>, D::Error> {
@@ -117,8 +119,10 @@ pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
 /// # Errors
 /// The reason for refusing it.
 pub fn parse(line: &[u8]) -> Result<RawTask, String> {
-    let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    let line: Line<'_> = serde_json::from_str(text).map_err(|error| explain(&error))?;
+    if std::str::from_utf8(line).is_err() {
+        return Err("it is not UTF-8 text".to_owned());
+    }
+    let line: Line<'_> = json::read(line).map_err(|wrong| wrong.of("it"))?;
     let mut task = RawTask::new(line.r#type);
     if let Some(json) = line.payload {
         // A string is taken as it is. The text of anything else is kept to the byte: parsing it would round
@@ -127,7 +131,7 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
             true => {
                 // Only now the escapes are looked at.
                 let text = serde_json::from_str::<String>(json.get());
-                task.payload(text.map_err(|error| format!("its payload is no text: {}", explain(&error)))?)
+                task.payload(text.map_err(|error| format!("its payload is no text: {}", json::words(&error)))?)
             }
             false => task.payload(json.get().to_owned()),
         };
@@ -169,18 +173,6 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         (None, None) => {}
     }
     Ok(task.with(options))
-}
-
-/// The error without serde_json's own line number, which is always 1 and would contradict ours.
-fn explain(error: &serde_json::Error) -> String {
-    let mut text = error.to_string();
-    if error.is_syntax() || error.is_eof() {
-        text.insert_str(0, "it is not JSON: ");
-    }
-    match text.rsplit_once(" at line ") {
-        Some((reason, _)) => format!("{reason} (column {})", error.column()),
-        None => text,
-    }
 }
 
 #[cfg(test)]
@@ -256,23 +248,26 @@ mod tests {
             (r#"{"type":"t""#, "EOF"),
             (r#"{"type":"t"} x"#, "trailing characters"),
             (r#"{"type":"t","type":"u"}"#, "duplicate field"),
-            (r#"{"type":"t","timeout":"90"}"#, "invalid duration \"90\""),
-            (r#"{"type":"t","timeout":90}"#, "invalid type: integer `90`, expected a string"),
+            (r#"{"type":"t","timeout":"90"}"#, "`timeout`: invalid duration \"90\""),
+            (r#"{"type":"t","timeout":90}"#, "`timeout` is the number 90; it must be a text"),
             (r#"{"type":"t","at":"tomorrow"}"#, "not an instant"),
             (r#"{"type":"t","at":true}"#, "an instant is text like"),
             (r#"{"type":"t","in":"1s","at":1}"#, "exclude each other"),
             (r#"{"type":"t","priority":9,"only":"web-1"}"#, "not two of these"),
             (r#"{"type":"t","payload":1,"payload_base64":"eA=="}"#, "exclude each other"),
             (r#"{"type":"t","payload_base64":"?"}"#, "no base64"),
-            (r#"{"type":"t","max_retry":-1}"#, "invalid value: integer `-1`"),
+            (
+                r#"{"type":"t","max_retry":-1}"#,
+                "`max_retry` is the number -1; it must be a whole number from 0 to 4294967295",
+            ),
             (r#"{"type":"t","backoff":"fast"}"#, "write asynq, 30s"),
             (
                 r#"{"type":"t","unique":"1h","unique_until":"end"}"#,
                 "`unique_until`: it is success, start, finish or window",
             ),
-            (r#"{"type":"t","headers":{"k":1}}"#, "invalid type: integer `1`"),
+            (r#"{"type":"t","headers":{"k":1}}"#, "`headers.k` is the number 1; it must be a text"),
             (r#"{"type":"t","payload":"\ud800"}"#, "its payload is no text"),
-            ("[]", "invalid length 0"),
+            ("[]", "it is a list; it must be an object"),
         ] {
             let refusal = parse(line.as_bytes()).unwrap_err();
             assert!(refusal.contains(reason) && !refusal.contains("at line"), "{line}: {refusal}");

@@ -104,12 +104,12 @@ impl Request {
 
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let body = if self.body.is_empty() { &b"{}"[..] } else { &self.body };
-        serde_json::from_slice(body).map_err(|error| {
-            Problem::new(
-                StatusCode::BAD_REQUEST,
-                "invalid-request",
-                format!("the body is not what it should be: {error}"),
-            )
+        queue_admin::json::read(body).map_err(|wrong| {
+            let said = wrong.of("the body");
+            match &wrong.field {
+                Some(field) => Problem::invalid(field, said),
+                None => Problem::new(StatusCode::BAD_REQUEST, "invalid-request", said),
+            }
         })
     }
 }

@@ -119,6 +119,49 @@ async fn answers_have_the_form_that_the_description_promises() {
     assert!(seen >= 20 && problems < 12, "{seen} answers, {problems} problems");
 }
 
+/// In words of JSON, and not in those of the library that reads it.
+#[tokio::test]
+async fn a_value_of_a_wrong_type_is_named_with_what_it_is_and_what_it_must_be() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let site = place.open();
+    let q = |rest: &str| format!("/queues/{QUEUE}{rest}");
+    for (method, path, body, field, detail) in [
+        ("POST", q("/tasks"), r#"{"type":5}"#, "task", "`type` is the number 5; it must be a text"),
+        ("POST", q("/tasks"), "[]", "task", "it is a list; it must be an object"),
+        ("POST", q("/bulk"), r#"{"action":true,"filter":"x"}"#, "action", "`action` is true; it must be a text"),
+        (
+            "PUT",
+            q("/limits/x"),
+            r#"{"key":"type","concurrency":"5"}"#,
+            "concurrency",
+            "`concurrency` is the text \"5\"; it must be a whole number from 0 to 4294967295",
+        ),
+        (
+            "PUT",
+            q("/limits/x"),
+            r#"{"key":"type","types":["a",{}]}"#,
+            "types.1",
+            "`types.1` is an object; it must be a text",
+        ),
+        (
+            "POST",
+            "/operations".to_owned(),
+            r#"{"action":"stop"}"#,
+            "action",
+            "`action` is \"stop\"; it must be one of `run`",
+        ),
+    ] {
+        let told = site.send(method, &path, body).await;
+        let problem = told.json();
+        assert_eq!((told.code().as_str(), &problem["field"]), ("invalid-value", &json!(field)), "{body}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{body}: {problem}");
+    }
+    let told = site.send("POST", "/operations", "5").await;
+    assert_eq!(told.code(), "invalid-request");
+    assert!(told.text.contains("the body is the number 5; it must be an object"), "{told:?}");
+}
+
 #[tokio::test]
 async fn each_error_is_a_problem_with_its_code() {
     let place = Place::start().await;
@@ -167,7 +210,7 @@ async fn each_error_is_a_problem_with_its_code() {
         ("DELETE", q("/limits/none"), "", 404, "limit-not-found"),
         ("GET", "/operations/none".to_owned(), "", 404, "operation-not-found"),
         ("PATCH", "/operations/none".to_owned(), r#"{"state":"done"}"#, 400, "invalid-value"),
-        ("POST", "/operations".to_owned(), r#"{"action":"stop"}"#, 400, "invalid-request"),
+        ("POST", "/operations".to_owned(), r#"{"action":"stop"}"#, 400, "invalid-value"),
         ("POST", "/operations".to_owned(), r#"{"action":"run","queues":["mail"]}"#, 400, "invalid-value"),
         (
             "POST",
@@ -532,7 +575,7 @@ async fn operations_that_wait_because_of_their_rate_hold_up_nothing() {
     assert_eq!((&done["state"], &done["changed"]), (&json!("done"), &json!(40)));
     for rate in ["5", "0/s", "1/never"] {
         let refused = site.send("POST", "/operations", &wish(&format!(r#","rate":"{rate}""#))).await;
-        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (400, "invalid-request"), "{refused:?}");
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (400, "invalid-value"), "{refused:?}");
         assert!(refused.text.contains("such as 100/1m"), "{refused:?}");
     }
 }
