@@ -9,7 +9,7 @@ use crate::support::Bench;
 #[tokio::test]
 async fn limits_are_set_shown_changed_for_a_key_and_removed() {
     let bench = Bench::new().await;
-    assert_eq!(bench.run(&["limit", "ls", "-q", "default"]).await.ok(), "no limits; `queuectl limit set` makes one\n");
+    assert_eq!(bench.run(&["limit", "ls"]).await.ok(), "no limits; `queuectl limit set` makes one\n");
     let set = ["limit", "set", "tenant", "--key", "header:tenant", "--concurrency", "2", "--rate", "100/1m", "--json"];
     let set = bench.run(&set).await.json();
     assert_eq!(
@@ -153,6 +153,27 @@ impl Bench {
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         redis::cmd("SET").arg(key).arg(bytes).exec_async(&mut connection).await.unwrap();
     }
+}
+
+/// Other commands refuse a queue that is not there. A limit may be set ahead of its queue.
+#[tokio::test]
+async fn a_queue_that_is_not_there_is_named_by_who_lists_and_by_who_sets() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    let error = bench.run(&["limit", "ls", "--queue", "defualt"]).await.failed(3);
+    assert!(error.contains("\"defualt\" not found"), "{error}");
+    let set = async |queue: &str| {
+        let done = bench.run(&["limit", "set", "x", "--key", "type", "--concurrency", "1", "--queue", queue]).await;
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stderr
+    };
+    let told = set("defualt").await;
+    assert!(told.contains("warning: there was no queue \"defualt\""), "{told}");
+    assert!(told.contains("`queuectl queue rm` removes it"), "{told}");
+    assert_eq!(set("defualt").await, "", "now there is");
+    assert_eq!(set("default").await, "");
+    assert_eq!(set("default}p9").await, "", "it belongs to one that is there");
+    bench.run(&["queue", "rm", "defualt"]).await.ok();
 }
 
 /// Somebody has written something else in the place of the limits.
