@@ -1,11 +1,12 @@
-//! How the program fails: one line on standard error, and an exit code.
+//! How the program fails: one line on standard error, and an exit code. Only of a file that cannot be read it shows more lines,
+//! with the place.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use queue_admin::Error;
-use queue_admin::payload::one_line;
+use queue_admin::payload::{harmless, one_line};
 use queue_core::OptionError;
 use queue_core::broadcast::AudienceError;
 use queue_redis::embedded::StartError;
@@ -37,6 +38,8 @@ pub(crate) enum CliError {
     Failed(String),
     /// The same, with an exit code of its own, see [`exit`].
     Coded(u8, String),
+    /// A file is not what it should be; the lines after the first show where.
+    Misread(String),
     /// Redis failed in a way that may pass by itself.
     Transient(String),
     /// Something went wrong with a part of what is to be shown; this is the rest.
@@ -66,6 +69,10 @@ impl CliError {
             Self::Failed(message) | Self::Transient(message) | Self::Partly { missing: message, .. } => {
                 Self::Coded(1, message).report(whole)
             }
+            Self::Misread(message) => {
+                say(&format!("queuectl: error: {}\n", harmless(message.trim_end())));
+                ExitCode::from(1)
+            }
             Self::Coded(code, message) => {
                 complain(&format!("error: {message}"));
                 ExitCode::from(code)
@@ -82,10 +89,14 @@ impl CliError {
     }
 }
 
-/// Writes one line on standard error. Unlike `eprintln!`, it does not panic when nobody reads it.
+/// Writes one line on standard error.
 pub(crate) fn complain(message: &str) {
-    let line = format!("queuectl: {}\n", one_line(&message.replace('\n', " ")));
-    let _ = io::stderr().lock().write_all(line.as_bytes());
+    say(&format!("queuectl: {}\n", one_line(&message.replace('\n', " "))));
+}
+
+/// Unlike `eprint!`, it does not panic when nobody reads it.
+fn say(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Only for writing to standard output; everything else has something to tell about.

@@ -268,7 +268,7 @@ async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliEr
     }
     if let Some(file) = &args.redact {
         let redact = Redact::from_toml(&read("--redact", file)?);
-        web = web.redact(redact.map_err(|error| CliError::failed(format!("--redact: {}: {error}", file.display())))?);
+        web = web.redact(redact.map_err(|error| CliError::Misread(format!("--redact: {}: {error}", file.display())))?);
     }
     if let Some(url) = &args.prometheus {
         web = web.prometheus(asking(url)?);

@@ -30,7 +30,7 @@ struct Report {
 }
 
 pub(super) fn run(file: &EntryFile, count: usize, out: &Output) -> Result<(), CliError> {
-    let entries = file.read().map_err(CliError::failed)?;
+    let entries = file.read()?;
     let now = SystemClock.now();
     let mut report = Report { entries: Vec::new(), problems: Vec::new() };
     let mut names = BTreeSet::new();

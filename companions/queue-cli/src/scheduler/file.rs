@@ -1,6 +1,7 @@
 //! The file of periodic entries: TOML, of which each entry is read by itself.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml::value::Datetime;
 
+use crate::error::CliError;
 use crate::given::Given as _;
 use crate::toml_value::to_json;
 
@@ -139,30 +141,61 @@ impl Item {
     }
 }
 
+/// Why a file has no entries.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// On one line, for the log.
+    line: String,
+    /// On several, which show the place, where there is one.
+    shown: Option<String>,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl std::error::Error for Unread {}
+
+impl From<String> for Unread {
+    fn from(line: String) -> Self {
+        Self { line, shown: None }
+    }
+}
+
+impl From<Unread> for CliError {
+    fn from(unread: Unread) -> Self {
+        Self::Misread(unread.shown.unwrap_or(unread.line))
+    }
+}
+
 /// The entries of a file; those that cannot be read are [broken](Entry::broken). `None` where it does not say a word of
 /// entries, not even that there are none. `name` is that of the file.
 ///
 /// # Errors
 /// When the file is no TOML, or holds something else than entries.
-pub(crate) fn parse(text: &str, name: &str) -> Result<Option<Vec<Entry>>, String> {
+pub(crate) fn parse(text: &str, name: &str) -> Result<Option<Vec<Entry>>, Unread> {
     let line = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
-    let problem = |error: &toml::de::Error| {
+    let problem = |mut error: toml::de::Error| {
         let at = error.span().map_or(1, |span| line(span.start));
-        format!("{name}:{at}: {}", error.message())
+        error.set_input(Some(text));
+        let shown = Some(format!("{name}:{at}: {error}"));
+        Unread { line: format!("{name}:{at}: {}", error.message()), shown }
     };
-    let mut file = DeTable::parse(text).map_err(|error| problem(&error))?.into_inner();
+    let mut file = DeTable::parse(text).map_err(problem)?.into_inner();
     let timezone = match file.remove("timezone") {
         None => None,
-        Some(zone) => Some(String::deserialize(zone.into_deserializer()).map_err(|error| problem(&error))?),
+        Some(zone) => Some(String::deserialize(zone.into_deserializer()).map_err(problem)?),
     };
     let items = match file.remove("cron").map(Spanned::into_inner) {
         None => None,
         Some(DeValue::Array(items)) => Some(items.into_iter()),
-        Some(_) => return Err(format!("{name}: cron must be an array of tables; write each as [[cron]]")),
+        Some(_) => return Err(format!("{name}: cron must be an array of tables; write each as [[cron]]").into()),
     };
     if let Some((key, _)) = file.into_iter().next() {
         let at = line(key.span().start);
-        return Err(format!("{name}:{at}: there is no {:?}; a file has timezone and [[cron]]", key.into_inner()));
+        return Err(format!("{name}:{at}: there is no {:?}; a file has timezone and [[cron]]", key.into_inner()).into());
     }
     let read = |item: Spanned<DeValue<'_>>| {
         let at = line(item.span().start);
@@ -210,11 +243,11 @@ impl EntryFile {
     }
 
     /// Reads it; the error names the file.
-    pub(crate) fn read(&self) -> Result<Vec<Entry>, String> {
+    pub(crate) fn read(&self) -> Result<Vec<Entry>, Unread> {
         let name = self.path.display().to_string();
         let text = std::fs::read_to_string(&self.path).map_err(|error| format!("{name}: {error}"))?;
-        parse(&text, &name)?
-            .ok_or_else(|| format!("{name}: it has no [[cron]]; write cron = [] if there are to be no entries"))
+        let none = || format!("{name}: it has no [[cron]]; write cron = [] if there are to be no entries").into();
+        parse(&text, &name)?.ok_or_else(none)
     }
 
     /// Waits until the file looks the same twice: somebody may be writing it.
@@ -295,7 +328,7 @@ mod tests {
             ("\ntimezon = 'UTC'", "f:2: there is no \"timezon\""),
             ("timezone = 5", "f:1: invalid type"),
         ] {
-            let problem = parse(text, "f").unwrap_err();
+            let problem = parse(text, "f").unwrap_err().to_string();
             assert!(problem.starts_with(expected), "{problem}");
         }
         for text in ["", "timezone = 'UTC'"] {

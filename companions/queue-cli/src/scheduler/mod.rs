@@ -11,7 +11,7 @@ use queue_scheduler::{Scheduler, SchedulerError, SyncProblem};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
-use self::file::{EntryFile, LOOK_EVERY};
+use self::file::{EntryFile, LOOK_EVERY, Unread};
 use crate::command::{Alone, Command, Running};
 use crate::error::CliError;
 use crate::logging::LogFormat;
@@ -105,7 +105,10 @@ async fn run(args: SchedulerArgs, session: &Session) -> Result<(), CliError> {
     let scheduler = builder.provider(file.clone(), SYNC_EVERY).on_problem(report).build();
     scheduler.start().await.map_err(|error| match error {
         SchedulerError::Redis(error) => CliError::from(error),
-        SchedulerError::Provider(error) => CliError::failed(error.to_string()),
+        SchedulerError::Provider(error) => match error.downcast::<Unread>() {
+            Ok(unread) => (*unread).into(),
+            Err(error) => CliError::failed(error.to_string()),
+        },
         error => CliError::failed(error.to_string()),
     })?;
     loop {

@@ -466,3 +466,25 @@ async fn a_node_is_run_again_with_what_is_behind_it() {
     assert_eq!(told, json!({"id": "w", "node": "b", "generation": 3, "nodes": 1}));
     assert!(bench.run(&["audit"]).await.ok().contains("batch.rerun"));
 }
+
+/// A place in a file is found by the eye.
+#[tokio::test]
+async fn what_is_wrong_in_a_file_is_shown_where_it_stands() {
+    let bench = Bench::new().await;
+    std::fs::write(bench.path("bad.toml"), "[[node]]\nname = \"a\"\nafter = 5\ntype = \"t\"\n").unwrap();
+    let error = bench.run(&["workflow", "create", "--from", "bad.toml"]).await.failed(1);
+    let expected = "queuectl: error: bad.toml describes no workflow: TOML parse error at line 3, column 9\n  |\n\
+                    3 | after = 5\n  |         ^\ninvalid type: integer `5`, expected a sequence\n";
+    assert_eq!(error, expected);
+    // What a file holds does not steer the terminal.
+    std::fs::write(bench.path("bad.toml"), "a = 1 \u{1b}[2J\n").unwrap();
+    let error = bench.run(&["workflow", "create", "--from", "bad.toml"]).await.failed(1);
+    assert!(error.contains("\n1 | a = 1 ") && !error.contains('\u{1b}'), "{error:?}");
+    std::fs::write(bench.path("cron.toml"), "[[cron]]\nspec = '@daily\ntype = 't'\n").unwrap();
+    let error = bench.run(&["scheduler", "--check", "--config", "cron.toml"]).await.failed(1);
+    assert!(error.starts_with("queuectl: error: cron.toml:2: TOML parse error at line 2, column "), "{error}");
+    assert!(error.contains("\n2 | spec = '@daily\n  |      "), "{error}");
+    std::fs::write(bench.path("hide.toml"), "headers = 5\n").unwrap();
+    let error = bench.run(&["web", "--redact", "hide.toml"]).await.failed(1);
+    assert!(error.contains("\n1 | headers = 5\n  |           ^\n"), "{error}");
+}

@@ -154,7 +154,7 @@ fn read(path: &PathBuf) -> Result<File, CliError> {
         nodes if nodes.iter().any(|node| node.name.is_empty()) => Err("a node has an empty name".to_owned()),
         _ => Ok(file),
     });
-    file.map_err(|error| CliError::failed(format!("{name} describes no workflow: {error}")))
+    file.map_err(|error| CliError::Misread(format!("{name} describes no workflow: {error}")))
 }
 
 fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, CliError> {
