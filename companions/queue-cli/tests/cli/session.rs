@@ -89,6 +89,14 @@ async fn redis_url_counts_and_yields_to_the_flag() {
     assert!(refused.contains("invalid duration \"soon\""), "{refused}");
 }
 
+#[tokio::test]
+async fn the_response_timeout_that_is_given_counts() {
+    let bench = Bench::new().await;
+    bench.ask::<String>(&["CLIENT", "PAUSE", "100000", "WRITE"]).await;
+    let error = bench.run(&["enqueue", "t", "--response-timeout", "700ms"]).await.failed(1);
+    assert!(error.contains("did not answer within 700ms"), "{error}");
+}
+
 /// asynq's CLI takes each of its flags from a variable of the same name, so that the login name becomes the user.
 #[tokio::test]
 async fn variables_that_mean_something_else_do_not_count() {
