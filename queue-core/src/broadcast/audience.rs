@@ -414,7 +414,8 @@ pub(crate) mod tests {
         let elsewhere = [unfit("a", Unfit::OtherQueues), live("a", 9)];
         assert_eq!(chosen(&To::live(), &elsewhere).unwrap(), ["a"]);
         assert_eq!(chosen(&To::servers(["a"]), &elsewhere).unwrap(), ["a"]);
-        assert!(chosen(&To::servers(["a"]), &elsewhere[..1]).is_err());
+        let error = chosen(&To::servers(["a"]), &elsewhere[..1]).unwrap_err().to_string();
+        assert_eq!(error, "a (it does not serve the queue) cannot take part");
     }
 
     #[test]

@@ -120,6 +120,11 @@ async fn a_file_that_is_none_does_not_start() {
     let file = bench.write("[[cron]]\nspec =\n");
     let said = bench.run(&["scheduler", "--config", &file]).await.failed(1);
     assert!(said.contains("cron.toml:2: "), "{said}");
+    let file = bench.write("timezone = 'UTC'\n");
+    for more in [&["--check"][..], &[]] {
+        let said = bench.run(&[&["scheduler", "--config", &file], more].concat()).await.failed(1);
+        assert!(said.contains("cron.toml: it has no [[cron]]; write cron = []"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -1,20 +1,27 @@
 //! Batches by users who have the rights of `docs/deployment.md` for them and no others.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::flow::Flows;
 use queue_redis::{BatchState, Client, Redis, RedisOptions};
 use queue_worker::{Failure, Router, Server};
 
-use super::{DOCUMENT, documented, refused, with_user};
+use super::{DOCUMENT, documented, is_needed, refused, with_user};
 use crate::support::{Fixture, PATIENCE, QUEUE, eventually, report, wait_for};
+
+/// The line with a user's rights for batches.
+fn line(user: &str) -> &'static str {
+    let begin = format!("ACL SETUSER {user} +");
+    let mut lines = DOCUMENT.lines().filter(|line| line.starts_with(&begin) && line.contains("+bitfield"));
+    lines.next().expect("the document has the line")
+}
 
 /// Gives a user the rights for batches.
 async fn with_batches(fixture: &Fixture, user: &str) {
-    let begin = format!("ACL SETUSER {user} +");
-    let mut lines = DOCUMENT.lines().filter(|line| line.starts_with(&begin) && line.contains("+bitfield"));
-    fixture.run(lines.next().expect("the document has the line")).await;
+    fixture.run(line(user)).await;
 }
 
 fn member(task_type: &str) -> RawTask {
@@ -89,11 +96,8 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     }
 }
 
-/// Whoever had the rights of an inspector alone cancelled by half, and made a batch that stayed open.
-#[tokio::test]
-async fn an_inspector_with_the_documented_rights_changes_batches() {
-    let (fixture, redis) = with_user(&documented("inspector")).await;
-    with_batches(&fixture, "inspector").await;
+/// What an inspector does with batches and workflows.
+async fn change(fixture: &Fixture, redis: Redis) {
     let client = Client::new(redis);
     let router =
         Router::new(()).fallback(
@@ -117,9 +121,26 @@ async fn an_inspector_with_the_documented_rights_changes_batches() {
     assert!(batch.cancel().await.unwrap());
     assert!(batch.wait(PATIENCE).await.unwrap().cancelled >= 1);
     server.shutdown().await;
+}
+
+/// Whoever had the rights of an inspector alone cancelled by half, and made a batch that stayed open.
+#[tokio::test]
+async fn an_inspector_with_the_documented_rights_changes_batches_and_each_of_them_is_needed() {
+    let (fixture, redis) = with_user(&documented("inspector")).await;
+    with_batches(&fixture, "inspector").await;
+    change(&fixture, redis).await;
     let mut refused = refused(&fixture, "inspector").await;
     refused.remove("info");
     assert!(refused.is_empty(), "it may not {refused:?}");
+    for right in line("inspector").split(' ').filter_map(|word| word.strip_prefix('+')) {
+        let (fixture, redis) = with_user(&documented("inspector")).await;
+        with_batches(&fixture, "inspector").await;
+        fixture.run(&format!("ACL SETUSER inspector -{right}")).await;
+        // It fails, or waits for what does not come.
+        let tried = AssertUnwindSafe(change(&fixture, redis)).catch_unwind();
+        let _ = tokio::time::timeout(Duration::from_secs(10), tried).await;
+        assert!(is_needed(&fixture, "inspector", right).await, "{right} is not needed");
+    }
 }
 
 /// Each of the rights for broadcasts is needed, and no other.
