@@ -71,8 +71,10 @@ impl Plan {
 
     /// Which of these servers would have a part in it, if they had come earlier; those with the most free slots first.
     pub fn others(&self, mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+        // A server of another queue has another mailbox for its name.
+        let is_here = |one: &&Candidate| !matches!(one.unfit, Some(Unfit::Nameless | Unfit::OtherQueues));
         let mut known: BTreeMap<String, u32> = BTreeMap::new();
-        for candidate in candidates.iter().filter(|candidate| candidate.unfit != Some(Unfit::Nameless)) {
+        for candidate in candidates.iter().filter(is_here) {
             *known.entry(candidate.server.clone()).or_default() += 1;
         }
         let to = self.to.as_deref().and_then(|to| to.parse::<To>().ok());
@@ -169,8 +171,15 @@ mod tests {
     fn others_have_a_part_if_they_are_meant_and_have_none() {
         let plan = |to: &To| Plan { to: Some(to.to_string()), ..Plan::new("t", "mail", vec!["a".to_owned()], None) };
         let gpu = Candidate { labels: ["gpu".to_owned()].into(), ..live("g", 2) };
-        let servers =
-            [live("a", 9), live("b", 1), gpu, live("twin", 9), unfit("twin", Unfit::Quiet), unfit("q", Unfit::Quiet)];
+        let servers = [
+            live("a", 9),
+            live("b", 1),
+            gpu,
+            live("twin", 9),
+            unfit("twin", Unfit::Quiet),
+            unfit("q", Unfit::Quiet),
+            unfit("b", Unfit::OtherQueues),
+        ];
         let others = |plan: Plan| -> Vec<String> {
             plan.others(servers.to_vec()).into_iter().map(|candidate| candidate.server).collect()
         };
