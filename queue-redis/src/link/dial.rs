@@ -72,7 +72,7 @@ impl Dialer {
         PubSub::new(&self.settings, self.open().await?.bytes).await
     }
 
-    /// Opens a stream; of a host with several addresses, to the first that is ready.
+    /// Opens a stream.
     async fn open(&self) -> io::Result<Stream> {
         let (host, port) = match &self.address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (&**host, *port),
@@ -80,7 +80,12 @@ impl Dialer {
             ConnectionAddr::Unix(path) => return Ok(Watched::new(UnixStream::connect(path).await?).into()),
             _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported here")),
         };
-        let addresses = tokio::net::lookup_host((host, port)).await?;
+        self.open_first(tokio::net::lookup_host((host, port)).await?).await
+    }
+
+    /// Opens a stream to the first of a host's addresses that is ready: with TLS where it is wanted, since what takes
+    /// connections may say nothing on them.
+    async fn open_first(&self, addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Stream> {
         let attempts: Vec<_> = addresses.map(|address| Box::pin(self.open_at(address))).collect();
         if attempts.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
@@ -104,5 +109,46 @@ impl Dialer {
             return Ok(Stream { bytes: Box::pin(self.tls.over(watched, host, *insecure).await?), moved });
         }
         Ok(watched.into())
+    }
+}
+
+#[cfg(all(test, feature = "tls", feature = "embedded"))]
+mod tests {
+    use std::net::TcpListener;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+    use crate::address::{self, Address};
+    use crate::embedded::RedisServer;
+
+    #[tokio::test]
+    async fn of_several_addresses_the_first_with_tls_counts_and_not_the_first_that_takes_connections() {
+        let files = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = files.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let (certificate, key) = (write("cert", certificate.pem()), write("key", key.serialize_pem()));
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = free.port().to_string();
+        let settings = ["--bind", "127.0.0.1", "--tls-port", &port, "--tls-auth-clients", "no"];
+        let settings = [&settings[..], &["--tls-cert-file", &certificate, "--tls-key-file", &key]].concat();
+        let _server = RedisServer::start_with(None, &settings).await.unwrap();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mute = silent.local_addr().unwrap();
+
+        let options = RedisOptions::default();
+        let Address::Server(info) = address::parse("rediss://localhost#insecure", &options.tls).unwrap() else {
+            panic!("it is one server")
+        };
+        let dialer = Dialer::new(&info, &options);
+        for addresses in [[mute, free], [free, mute]] {
+            let opened = dialer.open_first(addresses.into_iter());
+            tokio::time::timeout(Duration::from_secs(60), opened).await.expect("the other one has TLS").unwrap();
+        }
     }
 }
