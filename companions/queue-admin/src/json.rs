@@ -12,7 +12,7 @@ const SHOWN: usize = 80;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misread {
-    /// The field that has a wrong value, such as `headers.k` or `types.0`; none where it is another fault.
+    /// The field that has a wrong value, such as `headers.k` or `types[0]`; none where it is another fault.
     pub field: Option<String>,
     reason: String,
     /// Whether the reason says what the value is and what it must be.
@@ -39,7 +39,7 @@ impl Misread {
 pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Misread> {
     if text.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         // serde takes a list for an object without names.
-        let value: Value = serde_json::from_slice(text).map_err(|error| explain(text, &error))?;
+        let value: Value = serde_json::from_slice(text).map_err(|error| explain(None, &error))?;
         let is = match value {
             Value::Array(_) => "a list".to_owned(),
             Value::String(text) => shorten(&format!("the text {text:?}"), SHOWN),
@@ -48,7 +48,13 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Misread> {
         };
         return Err(Misread { field: None, reason: format!("is {is}; it must be an object"), is_kind: true });
     }
-    serde_json::from_slice(text).map_err(|error| explain(text, &error))
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = error.path().to_string();
+        explain(Some(field).filter(|field| field != "."), error.inner())
+    })?;
+    json.end().map_err(|error| explain(None, &error))?;
+    Ok(read)
 }
 
 /// What the error says, without the line: that is mostly 1, and would contradict whoever counts lines of tasks.
@@ -57,16 +63,13 @@ pub(crate) fn words(error: &Error) -> String {
     text.rsplit_once(" at line ").map_or(&*text, |(words, _)| words).to_owned()
 }
 
-fn explain(text: &[u8], error: &Error) -> Misread {
+fn explain(field: Option<String>, error: &Error) -> Misread {
     let words = words(error);
     let about_names = ["unknown field", "missing field", "duplicate field"];
     if !error.is_data() || about_names.iter().any(|begin| words.starts_with(begin)) {
         let what = if error.is_data() { "" } else { "it is not JSON: " };
         return Misread { field: None, reason: format!("{what}{words} (column {})", error.column()), is_kind: false };
     }
-    let lines = text.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
-    let end = lines.map(<[u8]>::len).sum::<usize>() + error.column();
-    let field = field_at(&text[..end.min(text.len())]);
     let kind = ["invalid type: ", "invalid value: ", "unknown variant "].iter().find_map(|begin| {
         let (is, must) = words.strip_prefix(begin)?.rsplit_once(", expected ")?;
         Some(format!("is {}; it must be {}", seen(is), wanted(must)))
@@ -107,49 +110,6 @@ fn wanted(words: &str) -> String {
     }
 }
 
-/// The field at whose value this beginning of a JSON text ends; what is in a list has its place.
-fn field_at(beginning: &[u8]) -> Option<String> {
-    enum Step {
-        Name(String),
-        Place(usize),
-    }
-    // The parser looks whether an object ends before it says what is wrong with the last value in it.
-    let text = beginning.strip_suffix(b"}").or_else(|| beginning.strip_suffix(b"]")).unwrap_or(beginning);
-    let (mut path, mut is_name, mut at) = (Vec::new(), false, 0);
-    while let Some(byte) = text.get(at) {
-        let begun = at;
-        at += 1;
-        match byte {
-            b'"' => {
-                while text.get(at).is_some_and(|byte| *byte != b'"') {
-                    at += if text[at] == b'\\' { 2 } else { 1 };
-                }
-                at += 1;
-                if let (true, Some(Step::Name(name))) = (is_name, path.last_mut()) {
-                    *name = serde_json::from_slice(text.get(begun..at)?).unwrap_or_default();
-                }
-            }
-            b'{' => {
-                path.push(Step::Name(String::new()));
-                is_name = true;
-            }
-            b'[' => path.push(Step::Place(0)),
-            b'}' | b']' => drop(path.pop()),
-            b':' => is_name = false,
-            b',' => match path.last_mut() {
-                Some(Step::Place(place)) => *place += 1,
-                _ => is_name = true,
-            },
-            _ => {}
-        }
-    }
-    let steps = path.into_iter().map(|step| match step {
-        Step::Name(name) => name,
-        Step::Place(place) => place.to_string(),
-    });
-    Some(steps.collect::<Vec<_>>().join(".")).filter(|field| !field.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -179,10 +139,10 @@ mod tests {
             (r#"{"on":"yes, expected no"}"#, "`on` is the text \"yes, expected no\"; it must be true or false"),
             (
                 "{\"name\":\"}\\\"{[,\",\n \"list\":[{},{\"a\":1,\n\"b\":256}]}",
-                "`list.1.b` is the number 256; it must be a whole number from 0 to 255",
+                "`list[1].b` is the number 256; it must be a whole number from 0 to 255",
             ),
-            (r#"{"list":[{"a":1},{"a":2},3],"on":true}"#, "`list.2` is the number 3; it must be an object"),
-            (r#"{"list":[{"\u0061":-1}]}"#, "`list.0.a` is the number -1; it must be a whole number from 0 to 255"),
+            (r#"{"list":[{"a":1},{"a":2},3],"on":true}"#, "`list[2]` is the number 3; it must be an object"),
+            (r#"{"list":[{"\u0061":-1}]}"#, "`list[0].a` is the number -1; it must be a whole number from 0 to 255"),
             (r#"{"list":true}"#, "`list` is true; it must be a list"),
             ("[]", "it is a list; it must be an object"),
             (" \"x\"", "it is the text \"x\"; it must be an object"),

@@ -13,6 +13,7 @@ use queue_core::limits::OUTBOX_CLAIM;
 use queue_core::options::{Composed, ProcessTime};
 use queue_redis::{Client, EnqueueError, EnqueuedOnce};
 use tokio::time::sleep;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client as Connection, Transaction};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -313,13 +314,14 @@ struct Settled {
 impl Settled {
     async fn write(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         if !self.gone.is_empty() {
-            transaction.execute("DELETE FROM queue_outbox WHERE seq = ANY ($1)", &[&self.gone]).await?;
+            let delete = "DELETE FROM queue_outbox WHERE seq = ANY ($1)";
+            transaction.execute_typed(delete, &[(&self.gone, Type::INT8_ARRAY)]).await?;
         }
         if !self.refused.is_empty() {
             let (rows, why): (Vec<i64>, Vec<&str>) = self.refused.iter().map(|(row, why)| (*row, &**why)).unzip();
             let note = "UPDATE queue_outbox SET refusal = told.why, refused_at = now() \
                         FROM unnest($1::bigint[], $2::text[]) AS told (seq, why) WHERE queue_outbox.seq = told.seq";
-            transaction.execute(note, &[&rows, &why]).await?;
+            transaction.execute_typed(note, &[(&rows, Type::INT8_ARRAY), (&why, Type::TEXT_ARRAY)]).await?;
         }
         Ok(())
     }

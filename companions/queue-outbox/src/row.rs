@@ -7,6 +7,8 @@ use queue_core::options::{Composed, Placement};
 use queue_core::wire::TaskMessage;
 use queue_redis::{Client, EnqueueError};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "tokio-postgres")]
+use tokio_postgres::types::Type;
 
 /// The statement that writes a row. Its only parameter is the [text](Row::text).
 pub const INSERT: &str = "INSERT INTO queue_outbox (task) VALUES ($1::text::json)";
@@ -65,7 +67,8 @@ impl Row {
     /// When PostgreSQL cannot be asked or refuses.
     #[cfg(feature = "tokio-postgres")]
     pub async fn insert(&self, transaction: &impl tokio_postgres::GenericClient) -> Result<(), tokio_postgres::Error> {
-        transaction.execute(INSERT, &[&self.text]).await.map(drop)
+        // In one round trip: other calls have the statement prepared first.
+        transaction.execute_typed(INSERT, &[(&self.text, Type::TEXT)]).await.map(drop)
     }
 }
 
