@@ -112,7 +112,9 @@ impl Report {
     /// get it only where it makes a difference.
     fn fence(&self, call: &mut Cmd, with_token: bool) {
         let token = if with_token || self.run.is_uncertain() { &self.run.token[..] } else { "" };
-        call.arg(self.run.raw_id()).arg(self.run.expiries()).arg(token);
+        call.arg(self.run.raw_id());
+        self.run.with_expiries(call);
+        call.arg(token);
     }
 
     /// Whether a refusal may be due to a renewal, on another connection, that has overtaken the call: the
@@ -183,9 +185,7 @@ impl Broker {
         let mut call = DONE.call(2 + telling.keys() + reports.len());
         call.arg(keys.active()).arg(keys.lease());
         telling.with_keys(&mut call);
-        for report in reports {
-            call.arg(report.run.task_key(&keys));
-        }
+        with_task_keys(&mut call, &keys, reports.iter().map(|report| &report.run));
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter().copied());
         telling.with_entry(&mut call);
@@ -232,9 +232,7 @@ impl Broker {
         let mut call = COMPLETE.call(3 + telling.keys() + reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.completed());
         telling.with_keys(&mut call);
-        for Completion { report, .. } in reports {
-            call.arg(report.run.task_key(&keys));
-        }
+        with_task_keys(&mut call, &keys, reports.iter().map(|completion| &completion.report.run));
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter().map(|completion| &completion.report));
         telling.with_entry(&mut call);
@@ -350,7 +348,9 @@ impl Broker {
             let keys = QueueKeys::new(&run.queue);
             let mut call = WRITE_FIELDS.call(2);
             call.arg(keys.lease()).arg(run.task_key(&keys));
-            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]).arg(fields);
+            call.arg(run.raw_id());
+            run.with_expiries(&mut call);
+            call.arg(&run.token[..]).arg(fields);
             call
         })
         .await
@@ -467,7 +467,9 @@ fn renewal(queue: &str, runs: &[Run], expires: i64) -> Cmd {
     let mut call = EXTEND_LEASE.call(1);
     call.arg(keys.lease()).arg(keys.prefix()).arg(expires);
     for run in runs {
-        call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]);
+        call.arg(run.raw_id());
+        run.with_expiries(&mut call);
+        call.arg(&run.token[..]);
         run.renewing(expires);
     }
     call
@@ -498,6 +500,17 @@ fn overtaken<'a>(
         }
     }
     again
+}
+
+/// Adds the keys of the tasks.
+fn with_task_keys<'a>(call: &mut Cmd, keys: &QueueKeys, runs: impl Iterator<Item = &'a Run>) {
+    let mut key = keys.task_prefix().into_bytes();
+    let prefix = key.len();
+    for run in runs {
+        key.truncate(prefix);
+        key.extend_from_slice(run.raw_id());
+        call.arg(&key[..]);
+    }
 }
 
 /// What all calls begin with that count runs.

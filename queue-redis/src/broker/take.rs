@@ -115,18 +115,19 @@ impl Run {
         self.lock().clone()
     }
 
-    /// The expiries that the lease may have, as `lua/lib/owns.lua` reads them.
-    pub(super) fn expiries(&self) -> String {
+    /// Adds the expiries that the lease may have, as `lua/lib/owns.lua` reads them.
+    pub(super) fn with_expiries(&self, call: &mut Cmd) {
         let expiries = self.lock();
         if expiries.attempted.is_empty() {
-            return expiries.confirmed.to_string();
+            call.arg(expiries.confirmed);
+            return;
         }
         let mut list = format!(" {} ", expiries.confirmed);
         for attempt in &expiries.attempted {
             list.push_str(&attempt.to_string());
             list.push(' ');
         }
-        list
+        call.arg(list);
     }
 }
 
@@ -541,14 +542,22 @@ mod tests {
     #[test]
     fn an_unanswered_renewal_leaves_both_expiries_possible() {
         let run = Run::new("q".into(), b"id".to_vec(), "token".into(), 130);
-        assert_eq!(run.expiries(), "130");
+        let expiries = |run: &Run| {
+            let mut call = Cmd::new();
+            run.with_expiries(&mut call);
+            call.args_iter()
+                .filter_map(crate::script::word)
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect::<String>()
+        };
+        assert_eq!(expiries(&run), "130");
         run.renewing(135);
-        assert_eq!(run.expiries(), " 130 135 ");
+        assert_eq!(expiries(&run), " 130 135 ");
         run.renewing(189);
         run.renewing(190);
-        assert_eq!(run.expiries(), " 130 135 189 ", "190 could be the expiry of a Go worker who recovered the task");
+        assert_eq!(expiries(&run), " 130 135 189 ", "190 could be the expiry of a Go worker who recovered the task");
         run.renewed(135);
-        assert_eq!((run.expiries().as_str(), run.leased_until()), ("135", 135));
+        assert_eq!((expiries(&run), run.leased_until()), ("135".to_owned(), 135));
         run.renewed(100);
         assert_eq!(run.leased_until(), 135, "a renewal never shortens a lease");
     }

@@ -89,7 +89,8 @@ struct Inner {
     started_ns: i64,
     began: Instant,
     deadline_ns: i64,
-    token: CancellationToken,
+    /// Made by the first who asks for it: most handlers end before.
+    token: OnceLock<CancellationToken>,
     reason: AtomicU8,
     /// Whether its handler was called.
     has_begun: AtomicBool,
@@ -119,7 +120,7 @@ impl Job {
             started_ns,
             began: Instant::now(),
             deadline_ns,
-            token: CancellationToken::new(),
+            token: OnceLock::new(),
             reason: AtomicU8::new(0),
             has_begun: AtomicBool::new(false),
             broker,
@@ -211,7 +212,12 @@ impl Job {
     /// Triggers when the handler should stop; [`cancel_reason`](Self::cancel_reason) tells why. A handler
     /// that does not return within the server's grace time is dropped.
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.inner.token
+        let token = self.inner.token.get_or_init(CancellationToken::new);
+        // Who has cancelled it meanwhile may have found none.
+        if self.inner.reason.load(Ordering::SeqCst) != 0 {
+            token.cancel();
+        }
+        token
     }
 
     /// Why the handler was told to stop; `None` while it was not.
@@ -295,9 +301,11 @@ impl Job {
 
     /// Only the first reason counts.
     pub(crate) fn cancel(&self, reason: CancelReason) {
-        let first = self.inner.reason.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
-        if first.is_ok() {
-            self.inner.token.cancel();
+        let first = self.inner.reason.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
+        if first.is_ok()
+            && let Some(token) = self.inner.token.get()
+        {
+            token.cancel();
         }
     }
 

@@ -1,6 +1,9 @@
 //! One attempt at one task.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -245,15 +248,16 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
     debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), attempt = job.attempt(), "task started");
 
     let mut handler = Catch::new(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
-    let mut answer = tokio::select! {
-        biased;
-        answer = &mut handler => Some(answer),
-        () = tokio::time::sleep_until(deadline) => {
-            job.cancel(CancelReason::Deadline);
-            None
+    // Made when the handler waits: most do not, and need no timer.
+    let mut end = None;
+    let mut answer = poll_fn(|context| {
+        if let Poll::Ready(answer) = Pin::new(&mut handler).poll(context) {
+            return Poll::Ready(Some(answer));
         }
-        () = job.cancellation().cancelled() => None,
-    };
+        let end = end.get_or_insert_with(|| Box::pin(told_to_end(job, deadline)));
+        end.as_mut().poll(context).map(|()| None)
+    })
+    .await;
     if answer.is_none() {
         answer = tokio::time::timeout(limits.cancel_grace, &mut handler).await.ok();
     }
@@ -273,6 +277,14 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
         }),
         // The token wakes the handler too, which may well be faster to say that it was interrupted.
         answer => interrupted(job, answer),
+    }
+}
+
+/// Waits until the attempt is to end, by its deadline or because somebody says so.
+async fn told_to_end(job: &Job, deadline: Instant) {
+    tokio::select! {
+        () = tokio::time::sleep_until(deadline) => job.cancel(CancelReason::Deadline),
+        () = job.cancellation().cancelled() => {}
     }
 }
 
