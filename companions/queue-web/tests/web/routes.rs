@@ -141,8 +141,8 @@ async fn a_value_of_a_wrong_type_is_named_with_what_it_is_and_what_it_must_be() 
             "PUT",
             q("/limits/x"),
             r#"{"key":"type","types":["a",{}]}"#,
-            "types.1",
-            "`types.1` is an object; it must be a text",
+            "types[1]",
+            "`types[1]` is an object; it must be a text",
         ),
         (
             "POST",
