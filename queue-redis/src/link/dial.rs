@@ -112,34 +112,35 @@ impl Dialer {
     }
 }
 
-#[cfg(all(test, feature = "tls", feature = "embedded"))]
+#[cfg(all(test, feature = "tls"))]
 mod tests {
-    use std::net::TcpListener;
+    use std::sync::Arc;
 
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::generate_simple_self_signed;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
 
     use super::*;
     use crate::address::{self, Address};
-    use crate::embedded::RedisServer;
 
     #[tokio::test]
     async fn of_several_addresses_the_first_with_tls_counts_and_not_the_first_that_takes_connections() {
-        let files = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: String| {
-            let path = files.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.to_str().unwrap().to_owned()
-        };
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
-        let (certificate, key) = (write("cert", certificate.pem()), write("key", key.serialize_pem()));
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let port = free.port().to_string();
-        let settings = ["--bind", "127.0.0.1", "--tls-port", &port, "--tls-auth-clients", "no"];
-        let settings = [&settings[..], &["--tls-cert-file", &certificate, "--tls-key-file", &key]].concat();
-        let _server = RedisServer::start_with(None, &settings).await.unwrap();
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mute = silent.local_addr().unwrap();
+        let signed = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let acceptor =
+            TlsAcceptor::from(Arc::new(config.with_single_cert(vec![signed.cert.der().clone()], key).unwrap()));
+        let (speaks, silent) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let [free, mute] = [&speaks, &silent].map(|listener| listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = speaks.accept().await.unwrap();
+                tokio::spawn(acceptor.accept(stream));
+            }
+        });
 
         let options = RedisOptions::default();
         let Address::Server(info) = address::parse("rediss://localhost#insecure", &options.tls).unwrap() else {
