@@ -8,14 +8,18 @@ use queue_redis::TlsOptions;
 use rustls::ClientConfig;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::debug;
 
 use crate::SCHEMA;
 
-/// How long a connection may take.
+/// How long a connection may take, to each address of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a connection may be silent before it is tried.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -200,7 +204,7 @@ impl Database {
         let count = "SELECT count(*) FILTER (WHERE refusal IS NULL), \
                      floor(extract(epoch FROM min(created_at) FILTER (WHERE refusal IS NULL)) * 1000)::bigint, \
                      count(*) FILTER (WHERE refusal IS NOT NULL) FROM queue_outbox";
-        let row = self.told(self.connect().await?.query_one(count, &[]).await)?;
+        let row = self.told(self.connect().await?.query_typed_one(count, &[]).await)?;
         let number = |at: usize| u64::try_from(row.get::<_, i64>(at)).unwrap_or(0);
         let oldest = row.get::<_, Option<i64>>(1).and_then(DateTime::from_timestamp_millis);
         Ok(Waiting { waiting: number(0), oldest, refused: number(2) })
@@ -211,10 +215,10 @@ impl Database {
     /// # Errors
     /// When PostgreSQL cannot be reached or refuses, or there is no outbox.
     pub async fn refused(&self, limit: u32) -> Result<Vec<Refused>, DatabaseError> {
-        let select = "SELECT seq, task->>'type', refusal, floor(extract(epoch FROM created_at) * 1000)::bigint, \
+        let select = "SELECT seq::bigint, COALESCE(task->>'type', ''), refusal::text, floor(extract(epoch FROM created_at) * 1000)::bigint, \
                       floor(extract(epoch FROM refused_at) * 1000)::bigint \
                       FROM queue_outbox WHERE refusal IS NOT NULL ORDER BY seq DESC LIMIT $1";
-        let rows = self.told(self.connect().await?.query(select, &[&i64::from(limit)]).await)?;
+        let rows = self.told(self.connect().await?.query_typed(select, &[(&i64::from(limit), Type::INT8)]).await)?;
         let instant = |millis: Option<i64>| millis.and_then(DateTime::from_timestamp_millis).unwrap_or_default();
         let refused = rows.iter().map(|row| Refused {
             seq: row.get(0),
@@ -246,8 +250,10 @@ impl Database {
         let client = self.connect().await?;
         let refused = format!("{change} WHERE refusal IS NOT NULL");
         self.told(match rows {
-            None => client.execute(&refused, &[]).await,
-            Some(rows) => client.execute(&format!("{refused} AND seq = ANY($1)"), &[&rows]).await,
+            None => client.execute_typed(&refused, &[]).await,
+            Some(rows) => {
+                client.execute_typed(&format!("{refused} AND seq = ANY ($1)"), &[(&rows, Type::INT8_ARRAY)]).await
+            }
         })
     }
 

@@ -4,10 +4,8 @@
 //! ([`Client::claim_once`]); deletes the rows, and commits. Whatever dies in between, the rows are still there, and Redis remembers what it has.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::TryStreamExt as _;
 use queue_admin::line;
 use queue_core::limits::OUTBOX_CLAIM;
 use queue_core::options::{Composed, ProcessTime};
@@ -21,15 +19,17 @@ use tracing::{error, info, warn};
 use crate::database::{Database, DatabaseError};
 use crate::row;
 
+/// How long a pass may go on when the relay is to end.
+const LAST_PASS: Duration = Duration::from_secs(5);
+
 /// How long to wait when nothing waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The most rows of a pass.
 const MOST: i64 = 500;
 
-/// So many are read at a time, until they have so many bytes.
-const PAGE: i32 = 25;
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// And bytes, but for a row that is larger alone.
+const MOST_BYTES: i64 = 4 * 1024 * 1024;
 
 /// How long the rows of a queue are left alone that Redis refuses to change, for example because one of its keys has a wrong type.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ impl Relay {
         self
     }
 
-    /// Relays rows until it is told to be quiet; what is under way then ends. Outages of either side are waited for.
+    /// Relays rows until it is told to be quiet; what is under way then ends, or is given up after 5 s. Outages of either side are waited for.
     ///
     /// # Errors
     /// When, at the start, the database cannot be reached or has no outbox.
@@ -135,7 +135,16 @@ impl Relay {
         let (mut connection, mut left_alone) = (None, LeftAlone::new());
         let (mut failures, mut outage) = (0_u32, None::<Instant>);
         while !quiet.is_cancelled() {
-            let pause = match self.pass(&mut connection, &mut left_alone).await {
+            // Wherever a pass is dropped, it loses and doubles nothing.
+            let hurry = async {
+                quiet.cancelled().await;
+                sleep(LAST_PASS).await;
+            };
+            let passed = tokio::select! {
+                passed = self.pass(&mut connection, &mut left_alone) => passed,
+                () = hurry => break,
+            };
+            let pause = match passed {
                 Ok(passed) => {
                     if let Some(since) = outage.take() {
                         info!(seconds = since.elapsed().as_secs(), "relaying again");
@@ -270,36 +279,31 @@ fn name_of_queue(text: &str) -> String {
     named.unwrap_or_else(|| "default".to_owned())
 }
 
-/// Locks rows that wait and that nobody else has locked, but those of these queues.
+/// Locks rows that wait and that nobody else has locked, but those of these queues, and reads as many of them as have so many bytes.
 async fn lock(transaction: &Transaction<'_>, but: &[&str]) -> Result<Vec<Locked>, tokio_postgres::Error> {
-    let others = if but.is_empty() {
-        "$1::text[] IS NOT NULL"
-    } else {
-        "COALESCE(task->>'queue', 'default') <> ALL ($1::text[])"
-    };
-    let select = format!(
-        "SELECT seq, id::text, task::text, extract(epoch FROM clock_timestamp() - created_at)::float8 \
-         FROM queue_outbox WHERE refusal IS NULL AND {others} ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED"
-    );
     // Of a relay whose machine is gone, others would wait for these rows until TCP gives up.
     transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '60s'").await?;
-    let statement = transaction.prepare(&select).await?;
-    let portal = transaction.bind(&statement, &[&but, &MOST]).await?;
-    let (mut locked, mut bytes): (Vec<Locked>, usize) = Default::default();
-    // Rows are locked when they are read: large ones a page at a time.
-    while bytes < MOST_BYTES {
-        let mut page = pin!(transaction.query_portal_raw(&portal, PAGE).await?);
-        let before = locked.len();
-        while let Some(row) = page.try_next().await? {
-            let text: String = row.get(2);
-            bytes += text.len();
-            locked.push(Locked { seq: row.get(0), id: row.get(1), text, age: row.get(3) });
-        }
-        if locked.len() < before + PAGE.unsigned_abs() as usize {
+    let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox WHERE refusal IS NULL \
+                AND (cardinality($1) = 0 OR COALESCE(task->>'queue', 'default') <> ALL ($1)) ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let locked = transaction.query_typed(lock, &[(&but, Type::TEXT_ARRAY), (&MOST, Type::INT8)]).await?;
+    let (mut rows, mut bytes): (Vec<i64>, i64) = Default::default();
+    for row in &locked {
+        bytes += i64::from(row.get::<_, i32>(1));
+        if bytes > MOST_BYTES && !rows.is_empty() {
             break;
         }
+        rows.push(row.get(0));
     }
-    Ok(locked)
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    // An instant that is infinite cannot be subtracted.
+    let read = "SELECT seq::bigint, id::text, task::text, \
+                CASE WHEN isfinite(created_at) THEN extract(epoch FROM clock_timestamp() - created_at)::float8 ELSE 0 END \
+                FROM queue_outbox WHERE seq = ANY ($1) ORDER BY seq";
+    let rows = transaction.query_typed(read, &[(&rows, Type::INT8_ARRAY)]).await?;
+    let locked = rows.iter().map(|row| Locked { seq: row.get(0), id: row.get(1), text: row.get(2), age: row.get(3) });
+    Ok(locked.collect())
 }
 
 /// What becomes of rows that were locked.

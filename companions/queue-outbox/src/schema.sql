@@ -6,6 +6,7 @@ CREATE TABLE IF NOT EXISTS queue_outbox (
   id uuid NOT NULL DEFAULT gen_random_uuid(),
   -- As a line of `queuectl enqueue --batch`, or what queue-outbox makes of a task.
   task json NOT NULL CHECK (json_typeof(task) = 'object' AND COALESCE(task->>'type', '') <> ''),
+  queue text NOT NULL GENERATED ALWAYS AS (COALESCE(task->>'queue', 'default')) STORED,
   created_at timestamptz NOT NULL DEFAULT now(),
   refusal text,
   refused_at timestamptz

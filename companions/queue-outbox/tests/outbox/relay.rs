@@ -92,6 +92,13 @@ async fn rows_may_be_written_in_words_by_any_program() {
     let built = "INSERT INTO queue_outbox (task) SELECT json_build_object('type', 'bill', 'payload', json_build_object('order', n), 'in', '90m') \
                  FROM generate_series(1, 3) AS n";
     client.batch_execute(built).await.unwrap();
+    // Somebody may write what he likes.
+    client
+        .batch_execute(
+            "INSERT INTO queue_outbox (task, created_at) VALUES ('{\"type\":\"t\",\"queue\":\"odd\"}', 'infinity')",
+        )
+        .await
+        .unwrap();
     client
         .batch_execute(
             "UPDATE queue_outbox SET created_at = created_at - interval '1 hour' WHERE task->>'type' = 'bill'",
@@ -100,7 +107,7 @@ async fn rows_may_be_written_in_words_by_any_program() {
         .unwrap();
     let id: String =
         client.query_one("SELECT id::text FROM queue_outbox WHERE task->>'type' = 'plain'", &[]).await.unwrap().get(0);
-    assert_eq!(place.relayed().await, [5, 0, 0, 0]);
+    assert_eq!(place.relayed().await, [6, 0, 0, 0]);
     let inspector = Inspector::new(place.redis());
     let mail = inspector.task("mail", "mine").await.unwrap();
     assert_eq!((&*mail.task_type, &mail.payload[..]), ("email:welcome", &br#"{"user": 7.10}"#[..]), "to the byte");

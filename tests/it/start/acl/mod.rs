@@ -77,6 +77,24 @@ async fn is_needed(fixture: &Fixture, user: &str, right: &str) -> bool {
     objects(&log, user).any(|object| object == right || object == command)
 }
 
+/// Plays as the documented producer with the rights of the line that begins like this besides: they suffice, and each of them is needed.
+async fn each_is_needed(begin: &str, play: impl AsyncFn(&Fixture, Redis)) {
+    let line = DOCUMENT.lines().find(|line| line.starts_with(begin)).expect("the document has the line");
+    let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let (fixture, redis) = with_user(&documented("producer")).await;
+    let _: Value = fixture.cmd(&line).await;
+    play(&fixture, redis).await;
+    let all = refused(&fixture, "producer").await;
+    assert!(all.iter().all(|command| command == "client"), "the documented user may not {all:?}");
+    for right in rights(&line) {
+        let (fixture, redis) = with_user(&documented("producer")).await;
+        let without: Vec<String> = line.iter().filter(|word| **word != format!("+{right}")).cloned().collect();
+        let _: Value = fixture.cmd(&without).await;
+        let _ = AssertUnwindSafe(play(&fixture, redis)).catch_unwind().await;
+        assert!(refused(&fixture, "producer").await.contains(right), "{right} is not needed");
+    }
+}
+
 /// Runs all that a role does as the documented user, and once more without each of its rights.
 macro_rules! role {
     ($user:ident, $role:expr) => {
