@@ -97,7 +97,7 @@ pub(crate) struct RelayArgs {
     /// How long to wait before looking again when nothing waited
     #[arg(long, value_name = "D", default_value = "100ms", value_parser = when::duration)]
     poll: Duration,
-    /// Relay what waits by now, and end
+    /// Relay what waits by now, and end; with exit code 4 if rows are left because Redis refuses their queue
     #[arg(long)]
     once: bool,
     /// Form of the log lines on standard error [default: text, or json with --json]
@@ -242,10 +242,12 @@ async fn relay(args: RelayArgs, session: &Session, out: &Output) -> Result<(), C
         let text = format!(
             "{relayed} rows relayed, {duplicates} dropped as duplicates, {refused} refused, {left} left because Redis refuses their queue"
         );
-        return out.told(
+        out.told(
             &serde_json::json!({ "relayed": relayed, "duplicates": duplicates, "refused": refused, "left": left }),
             &text,
-        );
+        )?;
+        let some_are_left = "rows are left: Redis refuses to change their queue, and the log says why";
+        return if left > 0 { Err(CliError::Coded(exit::REFUSED, some_are_left.to_owned())) } else { Ok(()) };
     }
     let quiet = CancellationToken::new();
     info!(database = target, redis = session.redis().target(), "relaying what is committed");

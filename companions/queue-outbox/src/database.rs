@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_redis::TlsOptions;
 use rustls::ClientConfig;
+use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -50,6 +51,26 @@ pub enum DatabaseError {
         /// Hosts and database.
         target: String,
     },
+    /// The outbox is another one than it should be.
+    #[error("the table queue_outbox in {target} is not as `queuectl outbox init --print` has it: {}", why(source))]
+    OtherTable {
+        /// Hosts and database.
+        target: String,
+        /// What is missing.
+        source: Arc<tokio_postgres::Error>,
+    },
+    /// A relay may not do what it has to.
+    #[error("the user of PostgreSQL at {target} may not relay: GRANT SELECT, UPDATE, DELETE ON queue_outbox to it")]
+    NoRights {
+        /// Hosts and database.
+        target: String,
+    },
+    /// It does not answer.
+    #[error("PostgreSQL at {target} has not answered for {}s; it hangs, or somebody has locked the table", PATIENCE.as_secs())]
+    Silent {
+        /// Hosts and database.
+        target: String,
+    },
     /// It refuses, or the connection broke.
     #[error("PostgreSQL at {target}: {}", why(source))]
     Refused {
@@ -83,6 +104,26 @@ fn advice(error: &tokio_postgres::Error) -> &'static str {
     } else {
         ""
     }
+}
+
+/// The bytes of a text in UTF-8. What is in a database without an encoding (SQL_ASCII) may be no text.
+pub(crate) fn bytes_of(text: &str) -> String {
+    format!(
+        "convert_to(COALESCE({text}, ''), CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)"
+    )
+}
+
+/// What can be said about an address without repeating it: it may hold a password.
+fn misread(error: &tokio_postgres::Error) -> String {
+    let why = why(error);
+    let more = if why.contains("sslmode") {
+        "; sslmode is disable, prefer or require, and certificates are checked with both of the latter"
+    } else if why.contains("port") {
+        "; a `/`, `@` or `:` in a password is written %2F, %40 or %3A"
+    } else {
+        ""
+    };
+    format!("this ({why}{more})")
 }
 
 /// A database with an outbox; nothing is asked before it is used. Clones are the same.
@@ -136,14 +177,11 @@ impl Database {
     /// # Errors
     /// When it is no address, or the certificates cannot be read.
     pub fn with_tls(address: &str, tls: &TlsOptions) -> Result<Self, DatabaseError> {
-        let (address, fragment) = address.split_once('#').unwrap_or((address, ""));
-        let is_insecure = fragment == "insecure";
-        // The address may hold a password.
-        let parsed = address.parse::<Config>().map_err(|error| DatabaseError::Address(format!("{:?}", why(&error))));
+        let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme));
+        let stripped = address.strip_suffix("#insecure").filter(|_| is_url);
+        let (address, is_insecure) = (stripped.unwrap_or(address), stripped.is_some());
+        let parsed = address.parse::<Config>().map_err(|error| DatabaseError::Address(misread(&error)));
         let mut config = parsed?;
-        if !fragment.is_empty() && !is_insecure {
-            return Err(DatabaseError::Address(format!("what ends with #{fragment}")));
-        }
         let is_local = |host: &Host| match host {
             Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
             Host::Unix(_) => true,
@@ -167,9 +205,12 @@ impl Database {
             SslMode::Disable => None,
             _ => Some(tls.client_config(is_insecure).map_err(|error| DatabaseError::Certificates(error.to_string()))?),
         };
-        let hosts = config.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
+        // One port stands for all hosts; without any it is the usual one.
+        let ports = config.get_ports();
+        let port = |at: usize| ports.get(at).or(ports.first()).map_or(String::new(), |port| format!(":{port}"));
+        let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+            Host::Tcp(name) => format!("{name}{}", port(at)),
+            Host::Unix(path) => format!("{}{}", path.display(), port(at)),
         });
         let target = format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default());
         Ok(Self { config, encrypts, target })
@@ -183,17 +224,33 @@ impl Database {
     /// Makes the table, where it is not there.
     ///
     /// # Errors
-    /// When PostgreSQL cannot be reached or refuses.
+    /// When PostgreSQL cannot be reached or refuses, or there is another table of this name.
     pub async fn init(&self) -> Result<(), DatabaseError> {
-        self.told(self.connect().await?.batch_execute(SCHEMA).await)
+        let client = self.connect().await?;
+        self.told(client.batch_execute(SCHEMA)).await?;
+        self.is_whole(&client).await
     }
 
-    /// Whether it can be reached and has an outbox.
+    /// Whether it can be reached, and has an outbox that this user may relay.
     ///
     /// # Errors
     /// When not.
     pub async fn check(&self) -> Result<(), DatabaseError> {
-        self.told(self.connect().await?.batch_execute("SELECT FROM queue_outbox LIMIT 0").await)
+        let client = self.connect().await?;
+        self.is_whole(&client).await?;
+        let rights = "SELECT bool_and(has_table_privilege('queue_outbox', needed)) \
+                      FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) AS needed";
+        let has = self.told(client.query_typed_one(rights, &[])).await?;
+        match has.get::<_, Option<bool>>(0) {
+            Some(true) => Ok(()),
+            _ => Err(DatabaseError::NoRights { target: self.target.clone() }),
+        }
+    }
+
+    async fn is_whole(&self, client: &Client) -> Result<(), DatabaseError> {
+        let columns = "SELECT seq::bigint, id::uuid, task::json, queue::text, created_at::timestamptz, refusal::text, \
+                       refused_at::timestamptz FROM queue_outbox LIMIT 0";
+        self.told(client.batch_execute(columns)).await
     }
 
     /// How much waits.
@@ -202,9 +259,10 @@ impl Database {
     /// When PostgreSQL cannot be reached or refuses, or there is no outbox.
     pub async fn waiting(&self) -> Result<Waiting, DatabaseError> {
         let count = "SELECT count(*) FILTER (WHERE refusal IS NULL), \
-                     floor(extract(epoch FROM min(created_at) FILTER (WHERE refusal IS NULL)) * 1000)::bigint, \
+                     floor(extract(epoch FROM min(created_at) FILTER (WHERE refusal IS NULL AND isfinite(created_at))) * 1000)::bigint, \
                      count(*) FILTER (WHERE refusal IS NOT NULL) FROM queue_outbox";
-        let row = self.told(self.connect().await?.query_typed_one(count, &[]).await)?;
+        let client = self.connect().await?;
+        let row = self.told(client.query_typed_one(count, &[])).await?;
         let number = |at: usize| u64::try_from(row.get::<_, i64>(at)).unwrap_or(0);
         let oldest = row.get::<_, Option<i64>>(1).and_then(DateTime::from_timestamp_millis);
         Ok(Waiting { waiting: number(0), oldest, refused: number(2) })
@@ -215,14 +273,20 @@ impl Database {
     /// # Errors
     /// When PostgreSQL cannot be reached or refuses, or there is no outbox.
     pub async fn refused(&self, limit: u32) -> Result<Vec<Refused>, DatabaseError> {
-        let select = "SELECT seq::bigint, COALESCE(task->>'type', ''), refusal::text, floor(extract(epoch FROM created_at) * 1000)::bigint, \
-                      floor(extract(epoch FROM refused_at) * 1000)::bigint \
-                      FROM queue_outbox WHERE refusal IS NOT NULL ORDER BY seq DESC LIMIT $1";
-        let rows = self.told(self.connect().await?.query_typed(select, &[(&i64::from(limit), Type::INT8)]).await)?;
+        let select = format!(
+            "SELECT seq::bigint, {}, refusal::text, \
+             CASE WHEN isfinite(created_at) THEN floor(extract(epoch FROM created_at) * 1000)::bigint END, \
+             floor(extract(epoch FROM refused_at) * 1000)::bigint \
+             FROM queue_outbox WHERE refusal IS NOT NULL ORDER BY seq DESC LIMIT $1",
+            bytes_of("task->>'type'"),
+        );
+        let client = self.connect().await?;
+        let limit = i64::from(limit);
+        let rows = self.told(client.query_typed(&select, &[(&limit, Type::INT8)])).await?;
         let instant = |millis: Option<i64>| millis.and_then(DateTime::from_timestamp_millis).unwrap_or_default();
         let refused = rows.iter().map(|row| Refused {
             seq: row.get(0),
-            task_type: row.get(1),
+            task_type: String::from_utf8_lossy(row.get(1)).into_owned(),
             refusal: row.get(2),
             created_at: instant(row.get(3)),
             refused_at: instant(row.get(4)),
@@ -248,13 +312,8 @@ impl Database {
 
     async fn change(&self, change: &str, rows: Option<&[i64]>) -> Result<u64, DatabaseError> {
         let client = self.connect().await?;
-        let refused = format!("{change} WHERE refusal IS NOT NULL");
-        self.told(match rows {
-            None => client.execute_typed(&refused, &[]).await,
-            Some(rows) => {
-                client.execute_typed(&format!("{refused} AND seq = ANY ($1)"), &[(&rows, Type::INT8_ARRAY)]).await
-            }
-        })
+        let refused = format!("{change} WHERE refusal IS NOT NULL AND ($1 IS NULL OR seq = ANY ($1))");
+        self.told(client.execute_typed(&refused, &[(&rows, Type::INT8_ARRAY)])).await
     }
 
     /// A connection; it ends with the client.
@@ -262,25 +321,41 @@ impl Database {
         let unreachable = |source| DatabaseError::Unreachable { target: self.target.clone(), source: Arc::new(source) };
         // Whoever uses the client hears why the connection ends.
         let ended = |error| debug!(%error, "a connection to PostgreSQL has ended");
-        Ok(match &self.encrypts {
-            None => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
-                client
-            }
-            Some(config) => {
-                let tls = MakeRustlsConnect::new(config.clone());
-                let (client, connection) = self.config.connect(tls).await.map_err(unreachable)?;
-                tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
-                client
-            }
-        })
+        let connected = async {
+            Ok(match &self.encrypts {
+                None => {
+                    let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
+                    tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
+                    client
+                }
+                Some(config) => {
+                    let tls = MakeRustlsConnect::new(config.clone());
+                    let (client, connection) = self.config.connect(tls).await.map_err(unreachable)?;
+                    tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
+                    client
+                }
+            })
+        };
+        // The time of a connection leaves out what is said on it first.
+        timeout(PATIENCE, connected).await.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    pub(crate) fn told<T>(&self, told: Result<T, tokio_postgres::Error>) -> Result<T, DatabaseError> {
+    fn silent(&self) -> DatabaseError {
+        DatabaseError::Silent { target: self.target.clone() }
+    }
+
+    /// Waits for an answer.
+    pub(crate) async fn told<T>(
+        &self,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, DatabaseError> {
+        let Ok(answer) = timeout(PATIENCE, answer).await else { return Err(self.silent()) };
         let target = || self.target.clone();
-        told.map_err(|error| match error.code() {
+        answer.map_err(|error| match error.code() {
             Some(code) if *code == SqlState::UNDEFINED_TABLE => DatabaseError::NoTable { target: target() },
+            Some(code) if [SqlState::UNDEFINED_COLUMN, SqlState::CANNOT_COERCE].contains(code) => {
+                DatabaseError::OtherTable { target: target(), source: Arc::new(error) }
+            }
             _ => DatabaseError::Refused { target: target(), source: Arc::new(error) },
         })
     }

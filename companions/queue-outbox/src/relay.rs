@@ -11,12 +11,12 @@ use queue_core::limits::OUTBOX_CLAIM;
 use queue_core::options::{Composed, ProcessTime};
 use queue_redis::{Client, EnqueueError, EnqueuedOnce};
 use tokio::time::sleep;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client as Connection, Transaction};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client as Connection, IsolationLevel, Transaction};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::database::{Database, DatabaseError};
+use crate::database::{Database, DatabaseError, bytes_of};
 use crate::row;
 
 /// How long a pass may go on when the relay is to end.
@@ -33,6 +33,12 @@ const MOST_BYTES: i64 = 4 * 1024 * 1024;
 
 /// How long the rows of a queue are left alone that Redis refuses to change, for example because one of its keys has a wrong type.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
+
+/// The same where a node of a cluster does not answer: each time, all others wait for as long as it may be silent.
+const AWAY_FOR: Duration = Duration::from_secs(30);
+
+/// Most letters of a reason that stays with its row.
+const MOST_REASON: usize = 1_000;
 
 /// Pauses after failures: the first, which doubles, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -104,12 +110,13 @@ queue_core::debug_as_text!(RelayError);
 struct Locked {
     seq: i64,
     id: String,
-    text: String,
+    queue: String,
+    text: Result<String, &'static str>,
     /// Seconds since it was written.
     age: f64,
 }
 
-/// The queues that Redis refuses to change, as rows name them, and until when they are left alone.
+/// The queues that Redis refuses to change or cannot be asked about, as rows name them, and until when they are left alone.
 type LeftAlone = HashMap<String, Instant>;
 
 impl Relay {
@@ -129,11 +136,11 @@ impl Relay {
     /// Relays rows until it is told to be quiet; what is under way then ends, or is given up after 5 s. Outages of either side are waited for.
     ///
     /// # Errors
-    /// When, at the start, the database cannot be reached or has no outbox.
+    /// When, at the start, the database cannot be reached or has no outbox that the user may relay.
     pub async fn run(&self, quiet: &CancellationToken) -> Result<(), RelayError> {
         self.database.check().await?;
         let (mut connection, mut left_alone) = (None, LeftAlone::new());
-        let (mut failures, mut outage) = (0_u32, None::<Instant>);
+        let (mut failures, mut outage) = (0_u32, None::<(Instant, String)>);
         while !quiet.is_cancelled() {
             // Wherever a pass is dropped, it loses and doubles nothing.
             let hurry = async {
@@ -141,12 +148,12 @@ impl Relay {
                 sleep(LAST_PASS).await;
             };
             let passed = tokio::select! {
-                passed = self.pass(&mut connection, &mut left_alone) => passed,
+                passed = self.pass(&mut connection, &mut left_alone, i64::MAX) => passed,
                 () = hurry => break,
             };
             let pause = match passed {
                 Ok(passed) => {
-                    if let Some(since) = outage.take() {
+                    if let Some((since, _)) = outage.take() {
                         info!(seconds = since.elapsed().as_secs(), "relaying again");
                     }
                     failures = 0;
@@ -154,9 +161,11 @@ impl Relay {
                 }
                 Err(failure) => {
                     connection = None;
-                    if outage.is_none() {
-                        outage = Some(Instant::now());
-                        error!(error = %failure, "cannot relay; it is tried again");
+                    let (since, told) = outage.get_or_insert_with(|| (Instant::now(), String::new()));
+                    let why = failure.to_string();
+                    if *told != why {
+                        error!(error = why, seconds = since.elapsed().as_secs(), "cannot relay; it is tried again");
+                        *told = why;
                     }
                     let ceiling = PAUSES.0.saturating_mul(1 << failures.min(16)).min(PAUSES.1);
                     failures = failures.saturating_add(1);
@@ -168,50 +177,69 @@ impl Relay {
         Ok(())
     }
 
-    /// Relays what waits by now, and says what became of it.
+    /// Relays what waits by now, and says what became of it. What is written meanwhile is left for later.
     ///
     /// # Errors
     /// When the database cannot be reached or has no outbox, or Redis cannot be asked.
     pub async fn run_once(&self) -> Result<Passed, RelayError> {
-        let (mut connection, mut left_alone, mut all) = (None, LeftAlone::new(), Passed::default());
+        self.database.check().await?;
+        let client = self.database.connect().await?;
+        let newest = "SELECT COALESCE(max(seq), 0)::bigint FROM queue_outbox";
+        let last: i64 = self.database.told(client.query_typed_one(newest, &[])).await?.get(0);
+        let (mut connection, mut left_alone, mut all) = (Some(client), LeftAlone::new(), Passed::default());
         loop {
-            let passed = self.pass(&mut connection, &mut left_alone).await?;
+            let known = left_alone.len();
+            let passed = self.pass(&mut connection, &mut left_alone, last).await?;
             all += passed;
-            if passed.rows() == 0 {
-                return Ok(all);
+            if passed.rows() == passed.left && left_alone.len() == known {
+                break;
             }
         }
+        if all.left > 0 {
+            // Not all of them were looked at, or some again and again.
+            let waiting = "SELECT count(*) FROM queue_outbox WHERE refusal IS NULL AND seq <= $1";
+            let client = self.connected(&mut connection).await?;
+            let left = self.database.told(client.query_typed_one(waiting, &[(&last, Type::INT8)])).await?;
+            all.left = usize::try_from(left.get::<_, i64>(0)).unwrap_or(0);
+        }
+        Ok(all)
     }
 
-    /// Relays some rows.
+    async fn connected<'a>(&self, connection: &'a mut Option<Connection>) -> Result<&'a mut Connection, DatabaseError> {
+        Ok(match connection {
+            Some(connection) => connection,
+            None => connection.insert(self.database.connect().await?),
+        })
+    }
+
+    /// Relays some rows, up to this one.
     async fn pass(
         &self,
         connection: &mut Option<Connection>,
         left_alone: &mut LeftAlone,
+        last: i64,
     ) -> Result<Passed, RelayError> {
-        let connection = match connection {
-            Some(connection) => connection,
-            None => connection.insert(self.database.connect().await?),
-        };
+        let connection = self.connected(connection).await?;
         let now = Instant::now();
         left_alone.retain(|_, until| *until > now);
-        let transaction = self.database.told(connection.transaction().await)?;
-        let names: Vec<&str> = left_alone.keys().map(String::as_str).collect();
-        let rows = self.database.told(lock(&transaction, &names).await)?;
-        if rows.is_empty() {
+        let but: Vec<String> = left_alone.keys().cloned().collect();
+        if !self.database.told(waits(connection, &but, last)).await? {
             return Ok(Passed::default());
         }
-        // Its time begins after the rows were locked.
+        // Before rows are locked: who stands still after that has lost this right before others can have his locks.
         let claim = self.client.claim_once(OUTBOX_CLAIM).await?;
+        let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let transaction = self.database.told(transaction.start()).await?;
+        let rows = self.database.told(lock(&transaction, &but, last)).await?;
         let (mut passed, mut settled, mut outage) = (Passed::default(), Settled::default(), None);
         let (mut tasks, mut named) = (Vec::new(), Vec::new());
         for row in rows {
             match self.composed(&row) {
                 Ok(task) => {
-                    named.push((row.seq, row.id.clone(), task.message.queue.clone(), name_of_queue(&row.text)));
+                    named.push((row.seq, row.id.clone(), task.message.queue.clone(), row.queue));
                     tasks.push((row.id, task));
                 }
-                Err(why) => settled.refused.push((row.seq, why)),
+                Err(why) => settled.refuse(row.seq, &why),
             }
         }
         let mut keys = Vec::new();
@@ -227,39 +255,44 @@ impl Relay {
                     passed.duplicates += 1;
                     settled.gone.push(seq);
                 }
-                // Of a cluster, a node may be away: the queues of the others go on.
                 Err(EnqueueError::Redis(error)) => {
                     passed.left += 1;
-                    if left_alone.insert(name, now + REFUSED_FOR).is_none() && !error.is_outage() {
-                        warn!(queue, %error, "Redis refuses to change a queue; its rows are left where they are, and tried again");
+                    let is_outage = error.is_outage();
+                    let until = Instant::now() + if is_outage { AWAY_FOR } else { REFUSED_FOR };
+                    if left_alone.insert(name, until).is_none() {
+                        warn!(queue, %error, "the rows of a queue are left where they are, and tried again");
                     }
-                    outage = outage.or(Some(error).filter(queue_redis::Error::is_outage));
+                    outage = outage.or(Some(error).filter(|_| is_outage));
                 }
-                Err(error) => settled.refused.push((seq, error.to_string())),
+                Err(error) => settled.refuse(seq, &error.to_string()),
             }
         }
         passed.refused = settled.refused.len();
-        if let Some(error) = outage.filter(|_| passed.rows() == passed.left) {
+        // Of a cluster, a node may be away: the queues of the others go on.
+        if let Some(error) = outage.filter(|_| !self.client.redis().is_cluster()) {
             left_alone.clear();
-            return Err(error.into());
+            if passed.rows() == passed.left {
+                return Err(error.into());
+            }
         }
-        self.database.told(settled.write(&transaction).await)?;
-        self.database.told(transaction.commit().await)?;
-        for (seq, why) in settled.refused {
-            warn!(row = seq, why, "a row can never be enqueued; it stays in the outbox");
+        self.database.told(settled.write(&transaction)).await?;
+        self.database.told(transaction.commit()).await?;
+        for (row, why) in settled.refused {
+            warn!(row, why, "a row can never be enqueued; it stays in the outbox");
         }
         if let Err(error) = claim.confirm(keys).await {
-            warn!(%error, "Redis was not told that rows are gone; it remembers them for a day");
+            warn!(%error, "Redis was not told that rows are gone; it remembers them for longer");
         }
         Ok(passed)
     }
 
     /// The task of a row, or why there can be none.
     fn composed(&self, row: &Locked) -> Result<Composed, String> {
-        if let Some(written) = row::read(&row.text) {
+        let text = row.text.as_ref().map_err(|why| (*why).to_owned())?;
+        if let Some(written) = row::read(text) {
             return written;
         }
-        let mut task = line::parse(row.text.as_bytes())?;
+        let mut task = line::parse(text.as_bytes())?;
         // A delay counts from when the row was written.
         if let Some(ProcessTime::In(delay)) = &mut task.options.process {
             *delay = delay.saturating_sub(Duration::try_from_secs_f64(row.age).unwrap_or_default());
@@ -269,26 +302,26 @@ impl Relay {
     }
 }
 
-/// The queue that a row names; as SQL sees it in [`lock`].
-fn name_of_queue(text: &str) -> String {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        queue: Option<String>,
-    }
-    let named = serde_json::from_str::<Named>(text).ok().and_then(|named| named.queue);
-    named.unwrap_or_else(|| "default".to_owned())
+/// Whether there are rows that wait, but those of these queues.
+async fn waits(client: &Connection, but: &[String], last: i64) -> Result<bool, tokio_postgres::Error> {
+    let any = "SELECT EXISTS (SELECT FROM queue_outbox WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2)";
+    let found = client.query_typed_one(any, &[(&but, Type::TEXT_ARRAY), (&last, Type::INT8)]).await?;
+    Ok(found.get(0))
 }
 
-/// Locks rows that wait and that nobody else has locked, but those of these queues, and reads as many of them as have so many bytes.
-async fn lock(transaction: &Transaction<'_>, but: &[&str]) -> Result<Vec<Locked>, tokio_postgres::Error> {
+/// Locks them, but those that somebody else has locked, and reads as many as have so many bytes.
+async fn lock(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<Vec<Locked>, tokio_postgres::Error> {
     // Of a relay whose machine is gone, others would wait for these rows until TCP gives up.
-    transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '60s'").await?;
-    let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox WHERE refusal IS NULL \
-                AND (cardinality($1) = 0 OR COALESCE(task->>'queue', 'default') <> ALL ($1)) ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED";
-    let locked = transaction.query_typed(lock, &[(&but, Type::TEXT_ARRAY), (&MOST, Type::INT8)]).await?;
+    let limits = "SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL tcp_user_timeout = '60s'";
+    transaction.batch_execute(limits).await?;
+    let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox \
+                WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED";
+    let arguments: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&but, Type::TEXT_ARRAY), (&last, Type::INT8), (&MOST, Type::INT8)];
+    let locked = transaction.query_typed(lock, &arguments).await?;
     let (mut rows, mut bytes): (Vec<i64>, i64) = Default::default();
     for row in &locked {
-        bytes += i64::from(row.get::<_, i32>(1));
+        bytes += row.get::<_, Option<i32>>(1).map_or(0, i64::from);
         if bytes > MOST_BYTES && !rows.is_empty() {
             break;
         }
@@ -298,11 +331,21 @@ async fn lock(transaction: &Transaction<'_>, but: &[&str]) -> Result<Vec<Locked>
         return Ok(Vec::new());
     }
     // An instant that is infinite cannot be subtracted.
-    let read = "SELECT seq::bigint, id::text, task::text, \
-                CASE WHEN isfinite(created_at) THEN extract(epoch FROM clock_timestamp() - created_at)::float8 ELSE 0 END \
-                FROM queue_outbox WHERE seq = ANY ($1) ORDER BY seq";
-    let rows = transaction.query_typed(read, &[(&rows, Type::INT8_ARRAY)]).await?;
-    let locked = rows.iter().map(|row| Locked { seq: row.get(0), id: row.get(1), text: row.get(2), age: row.get(3) });
+    let read = format!(
+        "SELECT seq::bigint, COALESCE(id::text, ''), {}, {}, \
+         CASE WHEN isfinite(created_at) THEN extract(epoch FROM clock_timestamp() - created_at)::float8 ELSE 0 END \
+         FROM queue_outbox WHERE seq = ANY ($1) ORDER BY seq",
+        bytes_of("queue::text"),
+        bytes_of("task::text"),
+    );
+    let rows = transaction.query_typed(&read, &[(&rows, Type::INT8_ARRAY)]).await?;
+    let locked = rows.iter().map(|row| Locked {
+        seq: row.get(0),
+        id: row.get(1),
+        queue: String::from_utf8_lossy(row.get(2)).into_owned(),
+        text: String::from_utf8(row.get(3)).map_err(|_| "it is no text in UTF-8"),
+        age: row.get(4),
+    });
     Ok(locked.collect())
 }
 
@@ -316,6 +359,12 @@ struct Settled {
 }
 
 impl Settled {
+    /// A database of another encoding may lack letters that stand in the reason.
+    fn refuse(&mut self, row: i64, why: &str) {
+        let ascii = |letter: char| if letter.is_ascii() { vec![letter] } else { letter.escape_unicode().collect() };
+        self.refused.push((row, why.chars().take(MOST_REASON).flat_map(ascii).collect()));
+    }
+
     async fn write(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         if !self.gone.is_empty() {
             let delete = "DELETE FROM queue_outbox WHERE seq = ANY ($1)";

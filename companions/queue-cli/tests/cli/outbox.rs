@@ -31,6 +31,13 @@ async fn rows_are_relayed_until_told_to_end_and_refused_ones_can_be_mended() {
     assert!(outbox("relay --once").await.ok().starts_with("1 rows relayed, 0 dropped"));
     assert_eq!(bench.wait_for("a", &[TaskState::Pending]).await.task_type, "email:welcome");
 
+    let _: () = bench.ask(&["SET", "asynq:{broken}:pending", "text"]).await;
+    insert(&database, r#"{"type":"t","queue":"broken"}"#).await;
+    let done = outbox("relay --once").await;
+    assert!(done.stdout.starts_with("0 rows relayed") && done.stdout.contains("1 left"), "{done:?}");
+    assert!(done.failed(4).contains("rows are left"));
+    let _: () = bench.ask(&["DEL", "asynq:{broken}:pending"]).await;
+
     let relay = bench
         .background(&["outbox", "relay", "--poll", "10ms", "--database", &address], "relaying what is committed")
         .await;

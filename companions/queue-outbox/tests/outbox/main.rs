@@ -23,7 +23,11 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
-        let (database, redis) = (OneDatabase::new().await, RedisServer::start().await.unwrap());
+        Self::within(OneDatabase::new().await).await
+    }
+
+    async fn within(database: OneDatabase) -> Self {
+        let redis = RedisServer::start().await.unwrap();
         let address = Database::new(&database.address()).unwrap();
         address.init().await.unwrap();
         address.init().await.unwrap();

@@ -62,6 +62,11 @@ pub(crate) struct OneDatabase {
 
 impl OneDatabase {
     pub(crate) async fn new() -> Self {
+        Self::of("UTF8").await
+    }
+
+    /// The same of this encoding.
+    pub(crate) async fn of(encoding: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         tokio::task::spawn_blocking(postgres).await.unwrap();
         let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -72,7 +77,11 @@ impl OneDatabase {
             assert!(began.elapsed() < Duration::from_secs(60), "{error}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        all.client().await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        all.client()
+            .await
+            .batch_execute(&format!("CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0"))
+            .await
+            .unwrap();
         Self { name }
     }
 

@@ -164,6 +164,25 @@ const REFUSED: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
+async fn what_is_written_meanwhile_is_left_for_later_and_reasons_have_a_bound() {
+    let place = Place::new().await;
+    let client = place.database.client().await;
+    // Each row that goes makes another one.
+    let again = "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 INSERT INTO queue_outbox (task) VALUES (OLD.task); RETURN OLD; END $$; \
+                 CREATE TRIGGER again AFTER DELETE ON queue_outbox FOR EACH ROW EXECUTE FUNCTION again()";
+    client.batch_execute(again).await.unwrap();
+    place.say(r#"{"type":"job","queue":"q"}"#).await;
+    let long = format!(r#"{{"type":"job","{}":1}}"#, "x".repeat(100_000));
+    place.say(&long).await;
+    for _ in 0..2 {
+        assert_eq!(place.relayed().await[0], 1);
+    }
+    let refusal = &place.address().refused(1).await.unwrap()[0].refusal;
+    assert!(refusal.starts_with("unknown field `xxx") && refusal.len() == 1_000, "{}", refusal.len());
+}
+
+#[tokio::test]
 async fn what_is_no_task_at_all_fails_where_it_is_written() {
     let place = Place::new().await;
     let client = place.database.client().await;
@@ -183,7 +202,7 @@ async fn a_queue_that_redis_refuses_to_change_holds_up_no_other_one() {
     let many = "INSERT INTO queue_outbox (task) SELECT json_build_object('type', 't', 'queue', 'broken') FROM generate_series(1, 600)";
     client.batch_execute(many).await.unwrap();
     let behind = place.write(&client, job("behind")).await;
-    assert_eq!(place.relayed().await, [1, 0, 0, 500]);
+    assert_eq!(place.relayed().await, [1, 0, 0, 600]);
     assert_eq!(place.pending("q").await, [behind]);
     place.redis().command::<()>("DEL", "asynq:{broken}:pending").await.unwrap();
     assert_eq!(place.relayed().await, [600, 0, 0, 0]);

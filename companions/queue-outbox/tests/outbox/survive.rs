@@ -65,6 +65,52 @@ async fn a_relay_that_ends_between_redis_and_the_database_doubles_nothing() {
     assert!(runs.lock().unwrap().values().all(|times| *times == 1), "{runs:?}");
 }
 
+/// Somebody holds the table so that rows can be looked at and not be locked.
+async fn held(place: &Place) -> tokio_postgres::Client {
+    let holder = place.database.client().await;
+    holder.batch_execute("BEGIN; LOCK TABLE queue_outbox IN EXCLUSIVE MODE").await.unwrap();
+    holder
+}
+
+/// A relay that stood still after it had locked rows would otherwise have a claim that begins when others may have its locks.
+#[tokio::test]
+async fn a_claim_begins_before_rows_are_locked() {
+    let place = Arc::new(Place::new().await);
+    place.say(r#"{"type":"job","queue":"q"}"#).await;
+    let holder = held(&place).await;
+    let relaying = tokio::spawn({
+        let place = place.clone();
+        async move { place.relayed().await }
+    });
+    until("it has asked Redis for its time", async || {
+        place.redis().command::<String>("INFO", "commandstats").await.unwrap().contains("cmdstat_time:")
+    })
+    .await;
+    assert!(!relaying.is_finished(), "the row cannot be locked yet");
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(relaying.await.unwrap(), [1, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_relay_that_is_to_end_does_not_wait_for_a_database_that_hangs() {
+    let place = Place::new().await;
+    place.say(r#"{"type":"job","queue":"q"}"#).await;
+    let holder = held(&place).await;
+    let (relay, quiet) = (place.relay().poll(Duration::from_millis(5)), CancellationToken::new());
+    let told = quiet.clone();
+    let running = tokio::spawn(async move { relay.run(&told).await });
+    until("it waits for the row", async || {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0
+    })
+    .await;
+    quiet.cancel();
+    // Less than an answer is waited for.
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("it ends").unwrap().unwrap();
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(place.relayed().await, [1, 0, 0, 0]);
+}
+
 /// Relays, writers and a worker, while connections of all kinds are cut and relays are dropped half-way: each task whose transaction was
 /// committed runs once, and no other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
