@@ -1,7 +1,7 @@
 //! Takes rows of an outbox to Redis.
 //!
-//! A pass locks rows in a transaction, so that any number of relays may run; stores their tasks in Redis, each once by the row's id
-//! ([`Client::claim_once`]); deletes the rows, and commits. Whatever dies in between, the rows are still there, and Redis remembers what it has.
+//! A pass claims 30 s of Redis ([`Client::claim_once`]); locks rows in a transaction, so that any number of relays may run; stores their tasks in
+//! Redis, each once by the row's id; deletes the rows, and commits. Whatever dies in between, the rows are still there, and Redis remembers what it has.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

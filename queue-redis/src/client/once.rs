@@ -50,7 +50,8 @@ impl Client {
     }
 
     /// Begins to enqueue tasks that stand elsewhere too, such as in rows of a database, and are not to be enqueued twice whatever happens: a
-    /// [`OnceClaim`], of so many seconds by Redis' clock, 30 at the most. Whoever calls this has locked them, so that nobody else enqueues them meanwhile.
+    /// [`OnceClaim`], of so many seconds by Redis' clock, 30 at the most. Call this first, and then lock the rows for longer than that: who stands still in
+    /// between finds his claim over before anybody else can have had his locks.
     ///
     /// Each has a key, which its queue remembers for a day, or for an hour at least where it has more than 100,000 of them. When the rows are
     /// gone, [`confirm`](OnceClaim::confirm) them. Call this anew for each set of rows.
