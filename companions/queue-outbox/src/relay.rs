@@ -312,8 +312,9 @@ async fn waits(client: &Connection, but: &[String], last: i64) -> Result<bool, t
 /// Locks them, but those that somebody else has locked, and reads as many as have so many bytes.
 async fn lock(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<Vec<Locked>, tokio_postgres::Error> {
     // Of a relay whose machine is gone, others would wait for these rows until TCP gives up.
-    let limits = "SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL tcp_user_timeout = '60s'";
-    transaction.batch_execute(limits).await?;
+    // Who has no statistics of the table yet would sort all rows of a backlog at each pass, and not go by the index.
+    let settings = "SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL tcp_user_timeout = '60s'; SET LOCAL enable_sort = off";
+    transaction.batch_execute(settings).await?;
     let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox \
                 WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED";
     let arguments: [(&(dyn ToSql + Sync), Type); 3] =
