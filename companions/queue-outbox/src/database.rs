@@ -1,5 +1,6 @@
 //! The database of an outbox: how it is reached, and what stands in it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
 use crate::SCHEMA;
@@ -132,6 +134,27 @@ pub struct Database {
     config: Config,
     encrypts: Option<ClientConfig>,
     target: String,
+}
+
+/// A client whose connection ends with it, also while an answer is missing.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Client,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Deref for Connection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
 }
 
 /// What waits in an outbox.
@@ -316,25 +339,23 @@ impl Database {
         self.told(client.execute_typed(&refused, &[(&rows, Type::INT8_ARRAY)])).await
     }
 
-    /// A connection; it ends with the client.
-    pub(crate) async fn connect(&self) -> Result<Client, DatabaseError> {
+    pub(crate) async fn connect(&self) -> Result<Connection, DatabaseError> {
         let unreachable = |source| DatabaseError::Unreachable { target: self.target.clone(), source: Arc::new(source) };
         // Whoever uses the client hears why the connection ends.
         let ended = |error| debug!(%error, "a connection to PostgreSQL has ended");
         let connected = async {
-            Ok(match &self.encrypts {
+            let (client, task) = match &self.encrypts {
                 None => {
                     let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                    tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
-                    client
+                    (client, tokio::spawn(async move { connection.await.unwrap_or_else(ended) }))
                 }
                 Some(config) => {
                     let tls = MakeRustlsConnect::new(config.clone());
                     let (client, connection) = self.config.connect(tls).await.map_err(unreachable)?;
-                    tokio::spawn(async move { connection.await.unwrap_or_else(ended) });
-                    client
+                    (client, tokio::spawn(async move { connection.await.unwrap_or_else(ended) }))
                 }
-            })
+            };
+            Ok(Connection { client, _task: AbortOnDropHandle::new(task) })
         };
         // The time of a connection leaves out what is said on it first.
         timeout(PATIENCE, connected).await.unwrap_or_else(|_| Err(self.silent()))

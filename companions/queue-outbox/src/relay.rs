@@ -12,11 +12,11 @@ use queue_core::options::{Composed, ProcessTime};
 use queue_redis::{Client, EnqueueError, EnqueuedOnce};
 use tokio::time::sleep;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client as Connection, IsolationLevel, Transaction};
+use tokio_postgres::{IsolationLevel, Transaction};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::database::{Database, DatabaseError, bytes_of};
+use crate::database::{Connection, Database, DatabaseError, bytes_of};
 use crate::row;
 
 /// How long a pass may go on when the relay is to end.
@@ -42,6 +42,12 @@ const MOST_REASON: usize = 1_000;
 
 /// Pauses after failures: the first, which doubles, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Of a transaction. Rows of a relay whose machine is gone would be locked until TCP gives up; one that waits for a table that somebody has
+/// locked would wait on when nobody waits for it any more, and then the next one beside it; and who has no statistics of the table yet would sort
+/// all rows of a backlog at each pass, and not go by the index.
+const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL tcp_user_timeout = '60s'; \
+                        SET LOCAL lock_timeout = '20s'; SET LOCAL enable_sort = off";
 
 /// Takes what is committed in an outbox to Redis.
 ///
@@ -223,13 +229,15 @@ impl Relay {
         let now = Instant::now();
         left_alone.retain(|_, until| *until > now);
         let but: Vec<String> = left_alone.keys().cloned().collect();
-        if !self.database.told(waits(connection, &but, last)).await? {
+        let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let transaction = self.database.told(transaction.start()).await?;
+        self.database.told(transaction.batch_execute(SETTINGS)).await?;
+        if !self.database.told(waits(&transaction, &but, last)).await? {
+            self.database.told(transaction.rollback()).await?;
             return Ok(Passed::default());
         }
         // Before rows are locked: who stands still after that has lost this right before others can have his locks.
         let claim = self.client.claim_once(OUTBOX_CLAIM).await?;
-        let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let transaction = self.database.told(transaction.start()).await?;
         let rows = self.database.told(lock(&transaction, &but, last)).await?;
         let (mut passed, mut settled, mut outage) = (Passed::default(), Settled::default(), None);
         let (mut tasks, mut named) = (Vec::new(), Vec::new());
@@ -303,18 +311,14 @@ impl Relay {
 }
 
 /// Whether there are rows that wait, but those of these queues.
-async fn waits(client: &Connection, but: &[String], last: i64) -> Result<bool, tokio_postgres::Error> {
+async fn waits(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<bool, tokio_postgres::Error> {
     let any = "SELECT EXISTS (SELECT FROM queue_outbox WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2)";
-    let found = client.query_typed_one(any, &[(&but, Type::TEXT_ARRAY), (&last, Type::INT8)]).await?;
+    let found = transaction.query_typed_one(any, &[(&but, Type::TEXT_ARRAY), (&last, Type::INT8)]).await?;
     Ok(found.get(0))
 }
 
 /// Locks them, but those that somebody else has locked, and reads as many as have so many bytes.
 async fn lock(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<Vec<Locked>, tokio_postgres::Error> {
-    // Of a relay whose machine is gone, others would wait for these rows until TCP gives up.
-    // Who has no statistics of the table yet would sort all rows of a backlog at each pass, and not go by the index.
-    let settings = "SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL tcp_user_timeout = '60s'; SET LOCAL enable_sort = off";
-    transaction.batch_execute(settings).await?;
     let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox \
                 WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED";
     let arguments: [(&(dyn ToSql + Sync), Type); 3] =

@@ -5,6 +5,8 @@ mod postgres;
 mod relay;
 mod survive;
 
+use std::time::Duration;
+
 use queue_core::RawTask;
 use queue_outbox::{Database, Outbox, Passed, Relay};
 use queue_redis::embedded::RedisServer;
@@ -75,4 +77,14 @@ impl Place {
 
 fn job(payload: &str) -> RawTask {
     RawTask::new("job").queue("q").payload(payload.to_owned())
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    tokio::time::timeout(Duration::from_secs(60), async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("{what}"));
 }

@@ -7,7 +7,7 @@ use queue_core::{RawTask, TaskState};
 use queue_redis::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Place, job};
+use crate::{Place, job, until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -231,9 +231,7 @@ async fn a_relay_goes_on_until_it_is_told_to_be_quiet() {
     let running = tokio::spawn(async move { relay.run(&told).await });
     for n in 1..=3 {
         place.write(&client, RawTask::new("job").queue("q")).await;
-        while place.pending("q").await.len() < n {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("it is relayed", async || place.pending("q").await.len() >= n).await;
     }
     quiet.cancel();
     running.await.unwrap().unwrap();

@@ -10,7 +10,7 @@ use queue_redis::Client;
 use queue_worker::{Job, Router, Server};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Place, job};
+use crate::{Place, job, until};
 
 /// How often each task has run, by its payload.
 type Runs = Arc<Mutex<HashMap<String, u32>>>;
@@ -23,16 +23,6 @@ async fn server(place: &Place, runs: &Runs) -> queue_worker::Handle {
     };
     let router = Router::new(()).route("job", count);
     Server::new(place.redis(), router).queues([("q", 1)]).start().await.unwrap()
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    tokio::time::timeout(Duration::from_secs(60), async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
-    .unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test]
