@@ -117,3 +117,13 @@ async fn teller_writes_what_has_gathered_and_nothing_else() {
     teller.run_once().await.unwrap();
     assert_eq!(parts.cmd::<u64>("XLEN asynq:x:events").await, 1);
 }
+
+/// Its token is made by the first who asks for it, which may be after that.
+#[tokio::test]
+async fn a_job_that_was_canceled_before_anybody_listened_is_canceled() {
+    let parts = Parts::new().await;
+    let job = parts.job().await;
+    job.cancel(CancelReason::Canceled);
+    assert!(job.cancellation().is_cancelled());
+    assert!(job.clone().cancellation().is_cancelled(), "it is the same for all");
+}
