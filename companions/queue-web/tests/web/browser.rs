@@ -475,6 +475,8 @@ async fn what_was_deleted_by_mistake_is_brought_back_with_one_click() {
     // One of them alone, found on the page of the bin; then the others.
     window.click("main a[href*='bin?']").await;
     window.has("11 of 11").await;
+    // The page before says as much.
+    window.click("input[name=q]").await;
     window.browser.find(Locator::Css("input[name=q]")).await.unwrap().send_keys("t27").await.unwrap();
     window.click("form[role=search] button").await;
     window.has("Found 1, looked at all 11").await;
