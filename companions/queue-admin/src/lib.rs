@@ -27,6 +27,7 @@ mod error;
 mod explain;
 pub mod export;
 mod failures;
+pub mod flow;
 mod forecast;
 mod groups;
 mod health;

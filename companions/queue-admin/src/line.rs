@@ -67,7 +67,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| queue_core::duration::parse(&text).map_err(D::Error::custom)).transpose()
 }
@@ -82,7 +82,7 @@ fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryPoli
     text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
-fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
+pub(crate) fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "an instant is text like \"2030-01-31T18:00:00Z\" or Unix seconds")]
     enum Instant {

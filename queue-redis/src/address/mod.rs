@@ -206,7 +206,7 @@ mod tests {
             assert!(read(url).is_err(), "{url}");
         }
         // Go passes over these: the tasks are where nobody looks.
-        for url in ["redis://h?db=3", "rediss://h/?password=pw", "redis+unix:///r.sock?dbb=1"] {
+        for url in ["redis://h?db=3", "redis://h/?password=pw", "redis+unix:///r.sock?dbb=1"] {
             let refused = read(url).unwrap_err();
             assert!(refused.contains("a parameter that is not known") && !refused.contains("pw"), "{refused}");
         }

@@ -193,7 +193,7 @@ impl BroadcastBuilder {
     fn ready(&self, plan: &Plan) -> Result<Ready, BatchError> {
         let head = self.head.clone().text(Plan::FIELD, plan.to_json());
         let head = head.described(|| format!("broadcast of {} to {}", plan.r#type, self.to));
-        let mut flow = WorkflowBuilder::headed(head);
+        let mut flow = WorkflowBuilder::from(head);
         let task = self.task.as_ref().map_err(|_| unencoded())?.clone().queue(&plan.queue);
         if let Some(until) = plan.until {
             let left = until.saturating_sub(self.head.client.now_ns().div_euclid(1_000_000_000));

@@ -32,7 +32,7 @@ impl Batch {
     /// [node](Self::node), what waits for that node waits for all of them. They run as soon as [`start`](WorkflowBuilder::start)
     /// has stored them. Give it an [id](WorkflowBuilder::id) in a handler, so that a second attempt finds the first one's.
     pub fn workflow(&self) -> WorkflowBuilder {
-        WorkflowBuilder::headed(self.child())
+        self.child().into()
     }
 }
 
@@ -52,13 +52,16 @@ enum Work {
     Signal(Option<(Duration, Otherwise)>),
 }
 
+impl From<BatchBuilder> for WorkflowBuilder {
+    /// A workflow without nodes yet, of which is known what was said of the batch.
+    fn from(head: BatchBuilder) -> Self {
+        Self { head, nodes: Vec::new(), mistake: None }
+    }
+}
+
 impl WorkflowBuilder {
     pub(crate) fn new(client: Client) -> Self {
-        Self::headed(BatchBuilder::new(client))
-    }
-
-    pub(super) fn headed(head: BatchBuilder) -> Self {
-        Self { head, nodes: Vec::new(), mistake: None }
+        BatchBuilder::new(client).into()
     }
 
     fn with(mut self, change: impl FnOnce(BatchBuilder) -> BatchBuilder) -> Self {
