@@ -7,9 +7,11 @@ use queue_core::queue_name::Family;
 use queue_core::{RawTask, TaskInfo};
 use queue_redis::{Batch, BatchError, Client, EnqueueError, Rerun};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::audit::{Actor, Target};
 use crate::error::Error;
+use crate::flow::Flow;
 use crate::verb::{Action, BatchVerb, CronVerb, LimitVerb, QueueVerb, Verb};
 use crate::{Cancellation, Changed, Filter, Inspector, Progress};
 
@@ -263,6 +265,23 @@ impl Admin {
     pub async fn remove_cron(&self, entry: &str) -> Result<(), Error> {
         let work = self.inspector.remove_cron(entry);
         self.audited(Action::Cron(CronVerb::Remove), of_entry(entry), work, |()| None).await
+    }
+
+    /// Makes a batch or a workflow, see [`Flow::make`]; one without an id gets a random one.
+    ///
+    /// # Errors
+    /// [`Error::FlowRefused`], [`Error::BatchClosed`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn create_batch(&self, client: &Client, mut flow: Flow) -> Result<Batch, Error> {
+        let id = flow.id.get_or_insert_with(|| Uuid::new_v4().simple().to_string()).clone();
+        let (members, work) = (flow.members() as u64, async {
+            flow.make(client).await.map_err(|error| match error {
+                BatchError::Redis(error) => error.into(),
+                BatchError::Closed { id } => Error::BatchClosed(id),
+                refused => Error::FlowRefused(refused.to_string()),
+            })
+        });
+        let target = Target { ids: &[&id], ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Create), target, work, |_| Some(members)).await
     }
 
     /// Cancels a batch and its children, see [`Batch::cancel`]; returns `false` if it was over before.

@@ -88,6 +88,12 @@ pub enum Error {
     /// A signal cannot be given: no node waits for it, it says too much, or the workflow is over.
     #[error("{0}")]
     SignalRefused(String),
+    /// A batch cannot be made: a task of it is refused, say, or its nodes do not fit together.
+    #[error("{0}")]
+    FlowRefused(String),
+    /// A batch of this id is there, and nothing can be added to it.
+    #[error("there is a batch {0:?} already, and it is closed; take another id")]
+    BatchClosed(String),
     /// A node cannot be run again: it, or something behind it, has not ended, say.
     #[error("{0}")]
     RerunRefused(String),

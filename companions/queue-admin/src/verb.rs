@@ -53,6 +53,8 @@ pub enum CronVerb {
 /// What can be done to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchVerb {
+    /// Make one, with its tasks.
+    Create,
     /// Cancel it and its children, for good.
     Cancel,
     /// Run its members again that are in the archive.
@@ -239,6 +241,9 @@ static ACTIONS: &[ActionInfo] = actions! {
     Cron(CronVerb::Remove), "cron.remove", "Forget", "forgotten", None, "cron remove",
         Some(("DELETE", "/cron/{entry}")), Remove, true,
         "Its state and history are deleted. One that a scheduler still carries comes back.";
+    Batch(BatchVerb::Create), "batch.create", "Create", "created", None, "workflow create",
+        Some(("POST", "/batches")), Enqueue, false,
+        "Workers take its tasks when their turn comes; its callbacks follow.";
     Batch(BatchVerb::Cancel), "batch.cancel", "Cancel", "cancelled", None, "batch cancel",
         Some(("POST", "/batches/{batch}/cancel")), Delete, false,
         "Its tasks that wait are deleted, and servers are asked to stop those that run; it never succeeds.";
@@ -394,7 +399,8 @@ mod tests {
         for verb in [LimitVerb::Set, LimitVerb::Remove, LimitVerb::Key] {
             assert!(Action::Limit(verb).info().name.starts_with("limit."));
         }
-        for verb in [BatchVerb::Cancel, BatchVerb::Retry, BatchVerb::Resolve, BatchVerb::Signal, BatchVerb::Rerun] {
+        use BatchVerb::{Cancel, Create, Rerun, Resolve, Retry, Signal};
+        for verb in [Create, Cancel, Retry, Resolve, Signal, Rerun] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));
         }
         for verb in [OperationVerb::Pause, OperationVerb::Resume, OperationVerb::Cancel] {

@@ -45,7 +45,7 @@ fn operation(route: &Route) -> Value {
         _ => "application/json",
     };
     let status = match (&route.method, route.answer) {
-        (_, "Enqueued") => "201",
+        (_, "Enqueued" | "BatchCreated") => "201",
         (&Method::POST, "Operation") => "202",
         _ => "200",
     };
@@ -56,8 +56,8 @@ fn operation(route: &Route) -> Value {
         "responses": { (status): { "description": "Done", "content": { (kind): { "schema": schema } } }, "default": problem },
         "x-permission": match route.need { Need::Told => "the action's", _ => route.permission().as_str() },
     });
-    if status == "202" {
-        // A dry run begins nothing.
+    // A dry run begins nothing, and what is there already is not made.
+    if status == "202" || route.answer == "BatchCreated" {
         operation["responses"]["200"] = operation["responses"][status].clone();
     }
     let of = |schema: &str| json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });
@@ -67,6 +67,7 @@ fn operation(route: &Route) -> Value {
             "application/x-ndjson": { "schema": { "type": "string" } },
         })),
         (&Method::POST, "/queues/{queue}/bulk") => Some(of("BulkWish")),
+        (&Method::POST, "/batches") => Some(of("NewBatch")),
         (&Method::POST, "/batches/{batch}/cancel" | "/batches/{batch}/retry") => Some(of("DryRun")),
         (&Method::POST, "/operations") => Some(of("OperationWish")),
         (&Method::PATCH, "/operations/{operation}") => Some(of("OperationChange")),

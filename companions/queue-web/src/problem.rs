@@ -117,6 +117,8 @@ impl From<Error> for Problem {
             Error::LimitsContended(_) => told(S::CONFLICT, "changed-meanwhile"),
             Error::QueueNotFound(_) => told(S::NOT_FOUND, "queue-not-found"),
             Error::BatchNotFound(_) => told(S::NOT_FOUND, "batch-not-found"),
+            Error::FlowRefused(_) => told(S::BAD_REQUEST, "invalid-request"),
+            Error::BatchClosed(_) => told(S::CONFLICT, "batch-closed"),
             Error::SignalRefused(_) => told(S::CONFLICT, "signal-refused"),
             Error::RerunRefused(_) => told(S::CONFLICT, "rerun-refused"),
             Error::OperationNotFound(_) => told(S::NOT_FOUND, "operation-not-found"),

@@ -121,6 +121,7 @@ fn routes() -> Vec<Route> {
         POST "/cron/{entry}/run" Need::Do(Cron(CronVerb::Run)), ["force"] "EntryRun" cron::run, "Enqueue its task now; with force, also while the last run is unfinished";
         DELETE "/cron/{entry}" Need::Do(Cron(CronVerb::Remove)), [] "EntryRemoved" cron::remove, "Forget an entry that no scheduler carries";
         GET "/batches" VIEW, ["state" "tag" "cursor" "limit"] "Batches" batches::list, "Batches and workflows that are children of none, newest first; with a state or a tag, those of a thousand";
+        POST "/batches" Need::Do(Batch(BatchVerb::Create)), [] "BatchCreated" batches::create, "Make a batch or a workflow with its tasks, once by its id";
         GET "/batches/{batch}" VIEW, [] "Batch" batches::one, "A batch: its members by state, callbacks, children";
         GET "/batches/{batch}/members" VIEW, ["state" "cursor" "limit"] "Members" batches::members, "Members of a batch that are tasks, in their order, each with its task if that is there";
         GET "/batches/{batch}/tree" VIEW, [] "BatchTree" batches::tree, "A batch and the batches below it, each before its children; 200 at the most";

@@ -1,19 +1,20 @@
 //! Batches and workflows.
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use queue_admin::{Error, view};
+use queue_admin::{Error, flow, view};
 use queue_core::flow::{FlowId, MemberState};
 use queue_redis::BatchState;
 use queue_redis::flow::{Member, NodeStatus};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
 
+use super::enqueue::{key, mark};
 use super::queues::to_value;
 use super::tasks::{self, IN_LIST, shown};
 use crate::problem::Problem;
-use crate::request::{Answer, Request, json};
+use crate::request::{Answer, Request, json, with_status};
 
 /// Most batches of a tree.
 const IN_TREE: usize = 200;
@@ -51,6 +52,30 @@ pub(crate) async fn list(request: Request) -> Answer {
         false => (Vec::new(), None),
     };
     json(&value!({ "items": items, "next": next.map(|next| next.to_string()) }))
+}
+
+pub(crate) async fn create(request: Request) -> Answer {
+    if !request.who.sees_all() {
+        return Err(Problem::forbidden(
+            "forbidden",
+            "the members of a batch may be in any queue, and who may see some queues only makes none",
+        )
+        .with("permission", "enqueue"));
+    }
+    let refused = |reason| Problem::new(StatusCode::BAD_REQUEST, "invalid-request", reason);
+    let mut flow = flow::parse(&request.body).map_err(refused)?;
+    flow.id = flow.id.or(key(&request)?.map(str::to_owned));
+    for task in flow.tasks_mut() {
+        mark(&request, task);
+    }
+    let batch = request.admin().create_batch(&request.web.client, flow).await?;
+    let (id, existed) = (batch.id().to_string(), batch.existed());
+    let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+    let mut response = with_status(status, &value!({ "id": id, "existed": existed }))?;
+    response
+        .headers_mut()
+        .extend(HeaderValue::from_str(&format!("batches/{id}")).map(|place| (header::LOCATION, place)));
+    Ok(response)
 }
 
 pub(crate) async fn one(request: Request) -> Answer {

@@ -28,6 +28,11 @@ pub(super) fn key(request: &Request) -> Result<Option<&str>, Problem> {
     key.map(Some).ok_or_else(|| Problem::invalid("Idempotency-Key", format!("it is text of 1 to {MAX_KEY} characters")))
 }
 
+/// Notes in the task whose request makes it, unless that says another one.
+pub(super) fn mark(request: &Request, task: &mut RawTask) {
+    task.options.headers.entry(ENQUEUED_BY.to_owned()).or_insert_with(|| request.who.name().to_owned());
+}
+
 fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, String> {
     let queue = &request.names[0];
     let mut task = line::parse(text)?;
@@ -42,7 +47,7 @@ fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, S
     }
     task.options.queue = Some(queue.clone());
     task.options.task_id = task.options.task_id.or(id);
-    task.options.headers.entry(ENQUEUED_BY.to_owned()).or_insert_with(|| request.who.name().to_owned());
+    mark(request, &mut task);
     Ok(task)
 }
 

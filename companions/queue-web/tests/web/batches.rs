@@ -208,3 +208,61 @@ async fn what_was_said_with_a_signal_is_hidden_by_the_rules_for_its_type_and_bat
     assert_eq!(some.send("POST", "/batches/release/cancel", "").await.code(), "batch-not-found");
     assert_ne!(site.get("/batches/release").await.json()["state"], "cancelled");
 }
+
+#[tokio::test]
+async fn a_batch_is_made_once_by_its_id_or_the_key_of_the_request() {
+    let place = Place::start().await;
+    let site = place.of(Identity::new("ada", Role::Admin));
+    let body = r#"{"description":"bills","on_success":{"type":"billed"},"tasks":[{"type":"bill","queue":"mail","payload":{"n": 1.10}},{"type":"bill"}]}"#;
+    let key = [("idempotency-key", "bills-7")];
+    let made = site.ask("POST", "/api/v1/batches", &key, body).await;
+    assert_eq!((made.status, made.json()), (StatusCode::CREATED, json!({ "id": "bills-7", "existed": false })));
+    assert_eq!(made.headers["location"], "batches/bills-7");
+    let again = site.ask("POST", "/api/v1/batches", &key, body).await;
+    assert_eq!((again.status, again.json()), (StatusCode::OK, json!({ "id": "bills-7", "existed": true })));
+    let one = site.get("/batches/bills-7").await.json();
+    assert_eq!((&one["total"], &one["state"], &one["description"]), (&json!(2), &json!("running"), &json!("bills")));
+    let members = site.get("/batches/bills-7/members").await.json();
+    let task = &members["items"][0]["task"];
+    assert_eq!((&task["queue"], &task["headers"]["x-enqueued-by"]), (&json!("mail"), &json!("ada")));
+    let flow =
+        r#"{"id":"release","nodes":[{"name":"build","type":"build"},{"name":"ship","type":"ship","after":["build"]}]}"#;
+    assert_eq!(site.send("POST", "/batches", flow).await.json()["id"], "release");
+    assert_eq!(texts(&site.get("/batches/release/nodes").await.json(), "name"), ["build", "ship"]);
+    let random = site.send("POST", "/batches", r#"{"tasks":[]}"#).await.json();
+    let id = random["id"].as_str().unwrap();
+    assert_eq!(site.get(&format!("/batches/{id}")).await.json()["state"], "succeeded");
+    let audit = site.get("/audit").await.json();
+    let acts: Vec<&Value> = audit["items"].as_array().unwrap().iter().map(|item| &item["action"]).collect();
+    assert_eq!(acts, [&json!("batch.create"); 4]);
+    assert_eq!((&audit["items"][0]["ids"], &audit["items"][3]["changed"]), (&json!([id]), &json!(2)));
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_made_is_refused_and_nothing_is_stored() {
+    let place = Place::start().await;
+    let site = place.of(Identity::new("ada", Role::Admin));
+    for (body, told) in [
+        ("", "EOF"),
+        (r#"{"tasks":[{"type":"t","quue":"q"}]}"#, "tasks[0]: unknown field `quue`"),
+        (r#"{"tasks":[{"type":"t","task_id":"7"}]}"#, "task 0 cannot belong to a batch"),
+        (r#"{"id":"a b","tasks":[]}"#, "a b"),
+    ] {
+        let refused = site.send("POST", "/batches", body).await;
+        assert_eq!(
+            (refused.status, refused.code().as_str()),
+            (StatusCode::BAD_REQUEST, "invalid-request"),
+            "{refused:?}"
+        );
+        assert!(refused.text.contains(told), "{refused:?}");
+    }
+    assert_eq!(site.get("/batches").await.json()["items"], json!([]));
+    let gone = place.client.batch().id("gone").open().await.unwrap();
+    gone.cancel().await.unwrap();
+    let late = site.send("POST", "/batches", r#"{"id":"gone","tasks":[{"type":"t"}]}"#).await;
+    assert_eq!((late.status, late.code().as_str()), (StatusCode::CONFLICT, "batch-closed"), "{late:?}");
+    for who in [Identity::new("bob", Role::Operator), Identity::new("eve", Role::Admin).queues(["mail"])] {
+        let refused = place.of(who).send("POST", "/batches", r#"{"tasks":[]}"#).await;
+        assert_eq!((refused.status, refused.code().as_str()), (StatusCode::FORBIDDEN, "forbidden"), "{refused:?}");
+    }
+}

@@ -18,7 +18,7 @@ fn may(role: Role, permission: &str) -> bool {
 }
 
 /// What each change needs, said once more.
-const CHANGES: [(&str, &str, &str); 30] = [
+const CHANGES: [(&str, &str, &str); 31] = [
     ("DELETE", "/queues/{queue}", "remove"),
     ("PUT", "/queues/{queue}/pause", "pause"),
     ("DELETE", "/queues/{queue}/pause", "pause"),
@@ -39,6 +39,7 @@ const CHANGES: [(&str, &str, &str); 30] = [
     ("DELETE", "/queues/{queue}/limits/{limit}", "pause"),
     ("PUT", "/queues/{queue}/limits/{limit}/keys/{key}", "pause"),
     ("DELETE", "/queues/{queue}/limits/{limit}/keys/{key}", "pause"),
+    ("POST", "/batches", "enqueue"),
     ("POST", "/batches/{batch}/cancel", "delete"),
     ("POST", "/batches/{batch}/retry", "run"),
     ("POST", "/batches/{batch}/resolve", "run"),

@@ -83,6 +83,7 @@ async fn answers_have_the_form_that_the_description_promises() {
         let filled = if path == "/tasks" { format!("/tasks?queue={QUEUE}") } else { filled };
         let body = match path.as_str() {
             "/queues/{queue}/bulk" => bulk,
+            "/batches" => r#"{"tasks":[{"type":"t"}]}"#,
             "/batches/{batch}/cancel" | "/batches/{batch}/retry" => r#"{"dry_run":true}"#,
             "/batches/{batch}/resolve" => r#"{"all":true,"dry_run":true}"#,
             "/queues/{queue}/limits/{limit}" => r#"{"key":"type","rate":5,"per":1000,"concurrency":2,"types":["t*"]}"#,
