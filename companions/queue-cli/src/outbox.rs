@@ -48,7 +48,10 @@ Every program that speaks SQL may write a row, inside its own transaction. It is
 of `queuectl enqueue --batch`, whose --help lists the fields:
 
   INSERT INTO queue_outbox (task) VALUES
-    ('{\"type\":\"email:welcome\",\"queue\":\"mail\",\"payload\":{\"user\":7}}');";
+    ('{\"type\":\"email:welcome\",\"queue\":\"mail\",\"payload\":{\"user\":7}}');
+
+With `tasks` or `nodes` instead of a `type` it is a batch or a workflow, as a file of
+`queuectl workflow create`.";
 
 /// Where the outbox is.
 #[derive(Debug, Args)]
@@ -285,7 +288,13 @@ async fn list(args: LsArgs, out: &Output) -> Result<(), CliError> {
     let mut table = Rows::new(out, &["ROW", "TYPE", "WRITTEN", "REFUSED", "REASON"]);
     for row in rows {
         let (written, refused) = (when::ago(Some(row.created_at), now), when::ago(Some(row.refused_at), now));
-        table.add([row.seq.to_string(), shorten(&row.task_type, 60), written, refused, row.refusal]);
+        table.add([
+            row.seq.to_string(),
+            if row.task_type.is_empty() { "(batch)".to_owned() } else { shorten(&row.task_type, 60) },
+            written,
+            refused,
+            row.refusal,
+        ]);
     }
     out.text(&table.render())
 }

@@ -175,7 +175,7 @@ pub struct Waiting {
 pub struct Refused {
     /// Its number.
     pub seq: i64,
-    /// The type of its task.
+    /// The type of its task; blank for a batch.
     pub task_type: String,
     /// Why.
     pub refusal: String,

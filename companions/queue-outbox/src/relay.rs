@@ -6,10 +6,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use queue_admin::flow::{self, Flow};
 use queue_admin::line;
-use queue_core::limits::OUTBOX_CLAIM;
+use queue_core::RawTask;
+use queue_core::limits::{OUTBOX_CLAIM, STORED_ONCE_AT_LEAST};
 use queue_core::options::{Composed, ProcessTime};
-use queue_redis::{Client, EnqueueError, EnqueuedOnce};
+use queue_redis::{BatchError, Client, EnqueueError, EnqueuedOnce};
 use tokio::time::sleep;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{IsolationLevel, Transaction};
@@ -36,6 +38,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// The same where a node of a cluster does not answer: each time, all others wait for as long as it may be silent.
 const AWAY_FOR: Duration = Duration::from_secs(30);
+
+/// How long a row is left alone that does not reach Redis in time: others would wait as long as each attempt takes.
+const LATE_FOR: Duration = Duration::from_secs(300);
 
 /// Most letters of a reason that stays with its row.
 const MOST_REASON: usize = 1_000;
@@ -67,6 +72,7 @@ pub struct Relay {
     database: Database,
     client: Client,
     poll: Duration,
+    claim: Duration,
 }
 
 /// What a relay has done with some rows.
@@ -79,7 +85,7 @@ pub struct Passed {
     pub duplicates: usize,
     /// Never to be enqueued; the rows stay, with the reason.
     pub refused: usize,
-    /// Still to be relayed, because Redis refuses to change their queue.
+    /// Still to be relayed, because Redis refuses to change their queue, or they did not reach it in time.
     pub left: usize,
 }
 
@@ -116,20 +122,88 @@ queue_core::debug_as_text!(RelayError);
 struct Locked {
     seq: i64,
     id: String,
+    /// As the row names it; blank for a batch.
     queue: String,
+}
+
+/// What a row says.
+struct Said {
     text: Result<String, &'static str>,
     /// Seconds since it was written.
     age: f64,
 }
 
-/// The queues that Redis refuses to change or cannot be asked about, as rows name them, and until when they are left alone.
-type LeftAlone = HashMap<String, Instant>;
+enum Content {
+    Task(Box<Composed>),
+    Flow(Box<Flow>),
+}
+
+/// What becomes of a row.
+enum Fate {
+    /// Its task is enqueued, in this queue, which remembers it; or its batch is made.
+    Relayed(Option<String>),
+    Duplicate,
+    TooLate,
+    Refused(String),
+    Redis(queue_redis::Error),
+}
+
+impl Fate {
+    fn of(stored: Result<EnqueuedOnce, EnqueueError>, queue: String) -> Self {
+        match stored {
+            Ok(EnqueuedOnce::Now | EnqueuedOnce::Before) => Self::Relayed(Some(queue)),
+            Ok(EnqueuedOnce::TooLate) => Self::TooLate,
+            Err(EnqueueError::DuplicateTask { .. }) => Self::Duplicate,
+            Err(EnqueueError::Redis(error)) => Self::Redis(error),
+            Err(error) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<BatchError> for Fate {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Redis(error) => Self::Redis(error),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+/// What a pass has learnt for those after it.
+struct Course {
+    connection: Option<Connection>,
+    /// The queues that Redis refuses to change or cannot be asked about, as rows name them, and until when they are left alone.
+    queues: HashMap<String, Instant>,
+    /// The same of rows that do not reach Redis in time.
+    rows: HashMap<i64, Instant>,
+    /// The most bytes of a pass, but for a row that is larger alone: fewer where the way to Redis is slow.
+    most_bytes: i64,
+}
+
+impl Course {
+    fn new(connection: Option<Connection>) -> Self {
+        Self { connection, queues: HashMap::new(), rows: HashMap::new(), most_bytes: MOST_BYTES }
+    }
+
+    /// Changes when it has learnt something.
+    fn known(&self) -> (usize, usize, i64) {
+        (self.queues.len(), self.rows.len(), self.most_bytes)
+    }
+}
 
 impl Relay {
     /// A relay from there to the Redis of this client. Rows that were written in words go through the client's interceptors; those of an
     /// [`Outbox`](crate::Outbox) have gone through those of theirs.
     pub fn new(database: Database, client: Client) -> Self {
-        Self { database, client, poll: POLL }
+        Self { database, client, poll: POLL, claim: OUTBOX_CLAIM }
+    }
+
+    /// How long rows may be on their way, 30 s at the most. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn claim(mut self, within: Duration) -> Self {
+        self.claim = within;
+        self
     }
 
     /// How long it waits before it looks again when there was nothing; a row waits for half of this on average. Defaults to 100 ms.
@@ -145,7 +219,7 @@ impl Relay {
     /// When, at the start, the database cannot be reached or has no outbox that the user may relay.
     pub async fn run(&self, quiet: &CancellationToken) -> Result<(), RelayError> {
         self.database.check().await?;
-        let (mut connection, mut left_alone) = (None, LeftAlone::new());
+        let mut course = Course::new(None);
         let (mut failures, mut outage) = (0_u32, None::<(Instant, String)>);
         while !quiet.is_cancelled() {
             // Wherever a pass is dropped, it loses and doubles nothing.
@@ -154,7 +228,7 @@ impl Relay {
                 sleep(LAST_PASS).await;
             };
             let passed = tokio::select! {
-                passed = self.pass(&mut connection, &mut left_alone, i64::MAX) => passed,
+                passed = self.pass(&mut course, i64::MAX) => passed,
                 () = hurry => break,
             };
             let pause = match passed {
@@ -166,7 +240,7 @@ impl Relay {
                     if passed.rows() > passed.left { Duration::ZERO } else { self.poll }
                 }
                 Err(failure) => {
-                    connection = None;
+                    course.connection = None;
                     let (since, told) = outage.get_or_insert_with(|| (Instant::now(), String::new()));
                     let why = failure.to_string();
                     if *told != why {
@@ -192,19 +266,19 @@ impl Relay {
         let client = self.database.connect().await?;
         let newest = "SELECT COALESCE(max(seq), 0)::bigint FROM queue_outbox";
         let last: i64 = self.database.told(client.query_typed_one(newest, &[])).await?.get(0);
-        let (mut connection, mut left_alone, mut all) = (Some(client), LeftAlone::new(), Passed::default());
+        let (mut course, mut all) = (Course::new(Some(client)), Passed::default());
         loop {
-            let known = left_alone.len();
-            let passed = self.pass(&mut connection, &mut left_alone, last).await?;
+            let known = course.known();
+            let passed = self.pass(&mut course, last).await?;
             all += passed;
-            if passed.rows() == passed.left && left_alone.len() == known {
+            if passed.rows() == passed.left && course.known() == known {
                 break;
             }
         }
         if all.left > 0 {
             // Not all of them were looked at, or some again and again.
             let waiting = "SELECT count(*) FROM queue_outbox WHERE refusal IS NULL AND seq <= $1";
-            let client = self.connected(&mut connection).await?;
+            let client = self.connected(&mut course.connection).await?;
             let left = self.database.told(client.query_typed_one(waiting, &[(&last, Type::INT8)])).await?;
             all.left = usize::try_from(left.get::<_, i64>(0)).unwrap_or(0);
         }
@@ -219,66 +293,86 @@ impl Relay {
     }
 
     /// Relays some rows, up to this one.
-    async fn pass(
-        &self,
-        connection: &mut Option<Connection>,
-        left_alone: &mut LeftAlone,
-        last: i64,
-    ) -> Result<Passed, RelayError> {
+    async fn pass(&self, course: &mut Course, last: i64) -> Result<Passed, RelayError> {
+        let Course { connection, queues, rows: late, most_bytes } = course;
         let connection = self.connected(connection).await?;
         let now = Instant::now();
-        left_alone.retain(|_, until| *until > now);
-        let but: Vec<String> = left_alone.keys().cloned().collect();
+        queues.retain(|_, until| *until > now);
+        late.retain(|_, until| *until > now);
+        let but = But { queues: queues.keys().cloned().collect(), rows: late.keys().copied().collect(), last };
         let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         let transaction = self.database.told(transaction.start()).await?;
         self.database.told(transaction.batch_execute(SETTINGS)).await?;
-        if !self.database.told(waits(&transaction, &but, last)).await? {
+        if !self.database.told(waits(&transaction, &but)).await? {
             self.database.told(transaction.rollback()).await?;
             return Ok(Passed::default());
         }
         // Before rows are locked: who stands still after that has lost this right before others can have his locks.
-        let claim = self.client.claim_once(OUTBOX_CLAIM).await?;
-        let rows = self.database.told(lock(&transaction, &but, last)).await?;
-        let (mut passed, mut settled, mut outage) = (Passed::default(), Settled::default(), None);
-        let (mut tasks, mut named) = (Vec::new(), Vec::new());
-        for row in rows {
-            match self.composed(&row) {
-                Ok(task) => {
-                    named.push((row.seq, row.id.clone(), task.message.queue.clone(), row.queue));
-                    tasks.push((row.id, task));
+        let (began, claim) = (Instant::now(), self.client.claim_once(self.claim).await?);
+        let rows = self.database.told(lock(&transaction, &but, *most_bytes)).await?;
+        let (count, mut fates) = (rows.len(), Vec::with_capacity(rows.len()));
+        let (mut tasks, mut of_tasks, mut flows) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, said) in rows {
+            match self.read(&row.id, said) {
+                Ok(Content::Task(task)) => {
+                    let id = row.id.clone();
+                    of_tasks.push((row, task.message.queue.clone()));
+                    tasks.push((id, *task));
                 }
-                Err(why) => settled.refuse(row.seq, &why),
+                Ok(Content::Flow(flow)) => flows.push((row, flow)),
+                Err(why) => fates.push((row, Fate::Refused(why))),
             }
         }
-        let mut keys = Vec::new();
-        for ((seq, id, queue, name), outcome) in named.into_iter().zip(claim.enqueue(tasks).await) {
-            match outcome {
-                Ok(EnqueuedOnce::Now | EnqueuedOnce::Before) => {
+        let stored = claim.enqueue(tasks).await;
+        fates.extend(of_tasks.into_iter().zip(stored).map(|((row, queue), stored)| (row, Fate::of(stored, queue))));
+        for (row, flow) in flows {
+            let fate = if began.elapsed() >= self.claim {
+                Fate::TooLate
+            } else {
+                flow.make(&self.client).await.map_or_else(Fate::from, |_| Fate::Relayed(None))
+            };
+            fates.push((row, fate));
+        }
+        let (mut passed, mut settled, mut outage) = (Passed::default(), Settled::default(), None);
+        let (mut keys, mut too_late) = (Vec::new(), Vec::new());
+        for (row, fate) in fates {
+            match fate {
+                Fate::Relayed(queue) => {
                     passed.relayed += 1;
-                    settled.gone.push(seq);
-                    keys.push((queue, id));
+                    settled.gone.push(row.seq);
+                    keys.extend(queue.map(|queue| (queue, row.id)));
                 }
-                Ok(EnqueuedOnce::TooLate) => passed.left += 1,
-                Err(EnqueueError::DuplicateTask { .. }) => {
+                Fate::Duplicate => {
                     passed.duplicates += 1;
-                    settled.gone.push(seq);
+                    settled.gone.push(row.seq);
                 }
-                Err(EnqueueError::Redis(error)) => {
+                Fate::Refused(why) => settled.refuse(row.seq, &why),
+                Fate::TooLate => too_late.push(row.seq),
+                Fate::Redis(error) => {
                     passed.left += 1;
                     let is_outage = error.is_outage();
                     let until = Instant::now() + if is_outage { AWAY_FOR } else { REFUSED_FOR };
-                    if left_alone.insert(name, until).is_none() {
+                    if queues.insert(row.queue.clone(), until).is_none() {
+                        let queue = row.queue;
                         warn!(queue, %error, "the rows of a queue are left where they are, and tried again");
                     }
                     outage = outage.or(Some(error).filter(|_| is_outage));
                 }
-                Err(error) => settled.refuse(seq, &error.to_string()),
             }
         }
         passed.refused = settled.refused.len();
+        passed.left += too_late.len();
+        match too_late[..] {
+            [row] if count == 1 => {
+                warn!(row, "a row does not reach Redis within {:?}; it is tried again after {LATE_FOR:?}", self.claim);
+                late.insert(row, Instant::now() + LATE_FOR);
+            }
+            [_, ..] if too_late.len() == count => *most_bytes /= 2,
+            _ => *most_bytes = (*most_bytes * 2).min(MOST_BYTES),
+        }
         // Of a cluster, a node may be away: the queues of the others go on.
         if let Some(error) = outage.filter(|_| !self.client.redis().is_cluster()) {
-            left_alone.clear();
+            queues.clear();
             if passed.rows() == passed.left {
                 return Err(error.into());
             }
@@ -294,40 +388,70 @@ impl Relay {
         Ok(passed)
     }
 
-    /// The task of a row, or why there can be none.
-    fn composed(&self, row: &Locked) -> Result<Composed, String> {
-        let text = row.text.as_ref().map_err(|why| (*why).to_owned())?;
-        if let Some(written) = row::read(text) {
-            return written;
+    /// What a row with this id asks for, or why that cannot be.
+    fn read(&self, id: &str, said: Said) -> Result<Content, String> {
+        let text = said.text?;
+        if let Some(written) = row::read(&text) {
+            return Ok(Content::Task(written?.into()));
+        }
+        // A delay counts from when the row was written.
+        let age = Duration::try_from_secs_f64(said.age).unwrap_or_default();
+        let since_written = |task: &mut RawTask| {
+            if let Some(ProcessTime::In(delay)) = &mut task.options.process {
+                *delay = delay.saturating_sub(age);
+            }
+        };
+        if row::is_flow(&text) {
+            let mut flow = flow::parse(text.as_bytes())?;
+            flow.id.get_or_insert_with(|| id.to_owned());
+            // As long as the row may come once more.
+            flow.linger = flow.linger.map(|time| time.max(STORED_ONCE_AT_LEAST));
+            flow.tasks_mut().into_iter().for_each(since_written);
+            return Ok(Content::Flow(flow.into()));
         }
         let mut task = line::parse(text.as_bytes())?;
-        // A delay counts from when the row was written.
-        if let Some(ProcessTime::In(delay)) = &mut task.options.process {
-            *delay = delay.saturating_sub(Duration::try_from_secs_f64(row.age).unwrap_or_default());
-        }
-        task.options.task_id.get_or_insert_with(|| row.id.clone());
-        self.client.compose(task).map_err(|error| error.to_string())
+        since_written(&mut task);
+        task.options.task_id.get_or_insert_with(|| id.to_owned());
+        Ok(Content::Task(self.client.compose(task).map_err(|error| error.to_string())?.into()))
     }
 }
 
-/// Whether there are rows that wait, but those of these queues.
-async fn waits(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<bool, tokio_postgres::Error> {
-    let any = "SELECT EXISTS (SELECT FROM queue_outbox WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2)";
-    let found = transaction.query_typed_one(any, &[(&but, Type::TEXT_ARRAY), (&last, Type::INT8)]).await?;
+/// The rows that are left out.
+struct But {
+    queues: Vec<String>,
+    rows: Vec<i64>,
+    /// Those behind this one.
+    last: i64,
+}
+
+/// Which rows wait, but those.
+const WAIT: &str = "FROM queue_outbox WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <> ALL ($2) AND seq <= $3";
+
+impl But {
+    fn arguments(&self) -> [(&(dyn ToSql + Sync), Type); 3] {
+        [(&self.queues, Type::TEXT_ARRAY), (&self.rows, Type::INT8_ARRAY), (&self.last, Type::INT8)]
+    }
+}
+
+/// Whether any wait.
+async fn waits(transaction: &Transaction<'_>, but: &But) -> Result<bool, tokio_postgres::Error> {
+    let found = transaction.query_typed_one(&format!("SELECT EXISTS (SELECT {WAIT})"), &but.arguments()).await?;
     Ok(found.get(0))
 }
 
 /// Locks them, but those that somebody else has locked, and reads as many as have so many bytes.
-async fn lock(transaction: &Transaction<'_>, but: &[String], last: i64) -> Result<Vec<Locked>, tokio_postgres::Error> {
-    let lock = "SELECT seq::bigint, octet_length(task::text) FROM queue_outbox \
-                WHERE refusal IS NULL AND queue <> ALL ($1) AND seq <= $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED";
-    let arguments: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&but, Type::TEXT_ARRAY), (&last, Type::INT8), (&MOST, Type::INT8)];
-    let locked = transaction.query_typed(lock, &arguments).await?;
+async fn lock(
+    transaction: &Transaction<'_>,
+    but: &But,
+    most_bytes: i64,
+) -> Result<Vec<(Locked, Said)>, tokio_postgres::Error> {
+    let lock =
+        format!("SELECT seq::bigint, octet_length(task::text) {WAIT} ORDER BY seq LIMIT {MOST} FOR UPDATE SKIP LOCKED");
+    let locked = transaction.query_typed(&lock, &but.arguments()).await?;
     let (mut rows, mut bytes): (Vec<i64>, i64) = Default::default();
     for row in &locked {
         bytes += row.get::<_, Option<i32>>(1).map_or(0, i64::from);
-        if bytes > MOST_BYTES && !rows.is_empty() {
+        if bytes > most_bytes && !rows.is_empty() {
             break;
         }
         rows.push(row.get(0));
@@ -344,12 +468,10 @@ async fn lock(transaction: &Transaction<'_>, but: &[String], last: i64) -> Resul
         bytes_of("task::text"),
     );
     let rows = transaction.query_typed(&read, &[(&rows, Type::INT8_ARRAY)]).await?;
-    let locked = rows.iter().map(|row| Locked {
-        seq: row.get(0),
-        id: row.get(1),
-        queue: String::from_utf8_lossy(row.get(2)).into_owned(),
-        text: String::from_utf8(row.get(3)).map_err(|_| "it is no text in UTF-8"),
-        age: row.get(4),
+    let locked = rows.iter().map(|row| {
+        let text = String::from_utf8(row.get(3)).map_err(|_| "it is no text in UTF-8");
+        let queue = String::from_utf8_lossy(row.get(2)).into_owned();
+        (Locked { seq: row.get(0), id: row.get(1), queue }, Said { text, age: row.get(4) })
     });
     Ok(locked.collect())
 }

@@ -106,6 +106,17 @@ fn written(task: &Composed) -> String {
     serde_json::to_string(&written).unwrap_or_default()
 }
 
+/// Whether the text of a row describes a batch or a workflow.
+#[cfg(feature = "relay")]
+pub(crate) fn is_flow(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        r#type: Option<&'a serde_json::value::RawValue>,
+    }
+    serde_json::from_str::<Kind<'_>>(text).is_ok_and(|kind| kind.r#type.is_none())
+}
+
 /// The task in the text of a row, unless the text describes a task in words.
 #[cfg_attr(not(feature = "relay"), expect(dead_code, reason = "rows are read by relays"))]
 pub(crate) fn read(text: &str) -> Option<Result<Composed, String>> {

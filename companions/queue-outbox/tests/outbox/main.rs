@@ -1,6 +1,7 @@
 //! The outbox in a real PostgreSQL, and its relay to a real Redis.
 
 mod addresses;
+mod flows;
 mod postgres;
 mod relay;
 mod survive;

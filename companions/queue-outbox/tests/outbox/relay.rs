@@ -186,7 +186,7 @@ async fn what_is_written_meanwhile_is_left_for_later_and_reasons_have_a_bound() 
 async fn what_is_no_task_at_all_fails_where_it_is_written() {
     let place = Place::new().await;
     let client = place.database.client().await;
-    for task in ["[1]", "{}", r#"{"type":""}"#, "5"] {
+    for task in ["[1]", "{}", r#"{"type":""}"#, r#"{"type":"","tasks":[]}"#, r#"{"payload":1}"#, "5"] {
         let error =
             client.execute("INSERT INTO queue_outbox (task) VALUES ($1::text::json)", &[&task]).await.unwrap_err();
         assert!(error.code() == Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION), "{task}: {error}");

@@ -81,6 +81,31 @@ async fn a_claim_begins_before_rows_are_locked() {
     assert_eq!(relaying.await.unwrap(), [1, 0, 0, 0]);
 }
 
+/// One that is too large for the way to Redis, say.
+#[tokio::test]
+async fn a_row_that_is_late_again_and_again_holds_up_no_other_one() {
+    let place = Place::new().await;
+    let client = place.database.client().await;
+    let late = place.write(&client, job("late")).await;
+    let holder = held(&place).await;
+    let relay = place.relay().poll(Duration::from_millis(5)).claim(Duration::from_secs(1));
+    let quiet = CancellationToken::new();
+    let told = quiet.clone();
+    let running = tokio::spawn(async move { relay.run(&told).await });
+    until("the claim is over", async || {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '2.1 s'";
+        client.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0
+    })
+    .await;
+    holder.batch_execute("COMMIT").await.unwrap();
+    let other = place.write(&client, job("other")).await;
+    until("the other one is relayed", async || place.pending("q").await == [&*other]).await;
+    quiet.cancel();
+    running.await.unwrap().unwrap();
+    assert_eq!(place.relayed().await, [1, 0, 0, 0]);
+    assert_eq!(place.pending("q").await, [other, late]);
+}
+
 #[tokio::test]
 async fn a_relay_that_is_to_end_does_not_wait_for_a_database_that_hangs() {
     let place = Place::new().await;
