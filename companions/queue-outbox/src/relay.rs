@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::database::{Connection, Database, DatabaseError, bytes_of};
-use crate::row;
+use crate::row::{self, Form};
 
 /// How long a pass may go on when the relay is to end.
 const LAST_PASS: Duration = Duration::from_secs(5);
@@ -391,9 +391,6 @@ impl Relay {
     /// What a row with this id asks for, or why that cannot be.
     fn read(&self, id: &str, said: Said) -> Result<Content, String> {
         let text = said.text?;
-        if let Some(written) = row::read(&text) {
-            return Ok(Content::Task(written?.into()));
-        }
         // A delay counts from when the row was written.
         let age = Duration::try_from_secs_f64(said.age).unwrap_or_default();
         let since_written = |task: &mut RawTask| {
@@ -401,18 +398,24 @@ impl Relay {
                 *delay = delay.saturating_sub(age);
             }
         };
-        if row::is_flow(&text) {
-            let mut flow = flow::parse(text.as_bytes())?;
-            flow.id.get_or_insert_with(|| id.to_owned());
-            // As long as the row may come once more.
-            flow.linger = flow.linger.map(|time| time.max(STORED_ONCE_AT_LEAST));
-            flow.tasks_mut().into_iter().for_each(since_written);
-            return Ok(Content::Flow(flow.into()));
-        }
-        let mut task = line::parse(text.as_bytes())?;
-        since_written(&mut task);
-        task.options.task_id.get_or_insert_with(|| id.to_owned());
-        Ok(Content::Task(self.client.compose(task).map_err(|error| error.to_string())?.into()))
+        let task = match row::form(&text) {
+            Form::Message => row::read(&text)?,
+            Form::Words => {
+                let mut task = line::parse(text.as_bytes())?;
+                since_written(&mut task);
+                task.options.task_id.get_or_insert_with(|| id.to_owned());
+                self.client.compose(task).map_err(|error| error.to_string())?
+            }
+            Form::Flow => {
+                let mut flow = flow::parse(text.as_bytes())?;
+                flow.id.get_or_insert_with(|| id.to_owned());
+                // As long as the row may come once more.
+                flow.linger = flow.linger.map(|time| time.max(STORED_ONCE_AT_LEAST));
+                flow.tasks_mut().into_iter().for_each(since_written);
+                return Ok(Content::Flow(flow.into()));
+            }
+        };
+        Ok(Content::Task(task.into()))
     }
 }
 

@@ -7,6 +7,7 @@ use queue_core::options::{Composed, Placement};
 use queue_core::wire::TaskMessage;
 use queue_redis::{Client, EnqueueError};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 #[cfg(feature = "tokio-postgres")]
 use tokio_postgres::types::Type;
 
@@ -106,43 +107,51 @@ fn written(task: &Composed) -> String {
     serde_json::to_string(&written).unwrap_or_default()
 }
 
-/// Whether the text of a row describes a batch or a workflow.
-#[cfg(feature = "relay")]
-pub(crate) fn is_flow(text: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Kind<'a> {
-        #[serde(borrow)]
-        r#type: Option<&'a serde_json::value::RawValue>,
-    }
-    serde_json::from_str::<Kind<'_>>(text).is_ok_and(|kind| kind.r#type.is_none())
+/// What the text of a row holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A task as [`Outbox::row`] writes it.
+    Message,
+    /// A task in words.
+    Words,
+    /// A batch or a workflow.
+    Flow,
 }
 
-/// The task in the text of a row, unless the text describes a task in words.
 #[cfg_attr(not(feature = "relay"), expect(dead_code, reason = "rows are read by relays"))]
-pub(crate) fn read(text: &str) -> Option<Result<Composed, String>> {
+pub(crate) fn form(text: &str) -> Form {
     #[derive(Deserialize)]
-    struct Kind<'a> {
+    struct Fields<'a> {
         #[serde(borrow)]
-        message: Option<&'a serde_json::value::RawValue>,
+        message: Option<&'a RawValue>,
+        #[serde(borrow)]
+        r#type: Option<&'a RawValue>,
     }
-    serde_json::from_str::<Kind<'_>>(text).ok()?.message?;
+    match serde_json::from_str(text) {
+        Ok(Fields { message: Some(_), .. }) => Form::Message,
+        Ok(Fields { r#type: None, .. }) => Form::Flow,
+        _ => Form::Words,
+    }
+}
+
+/// The task in the text of a row that is a message.
+#[cfg_attr(not(feature = "relay"), expect(dead_code, reason = "rows are read by relays"))]
+pub(crate) fn read(text: &str) -> Result<Composed, String> {
     let told = |why: &dyn std::fmt::Display| format!("its message cannot be read: {why}");
-    Some((|| {
-        let written: Written = serde_json::from_str(text).map_err(|error| told(&error))?;
-        let bytes = STANDARD.decode(written.message).map_err(|error| told(&error))?;
-        let message = TaskMessage::from_bytes(bytes.into()).map_err(|error| told(&error))?;
-        let placement = match written.at {
-            Some(at) => Placement::Scheduled { at },
-            None if message.group_key.is_empty() => Placement::Pending,
-            None => Placement::Aggregating,
-        };
-        for (what, text) in [("type", &message.r#type), ("queue", &message.queue), ("id", &message.id)] {
-            if text.is_empty() {
-                return Err(told(&format_args!("it has no {what}")));
-            }
+    let written: Written = serde_json::from_str(text).map_err(|error| told(&error))?;
+    let bytes = STANDARD.decode(written.message).map_err(|error| told(&error))?;
+    let message = TaskMessage::from_bytes(bytes.into()).map_err(|error| told(&error))?;
+    let placement = match written.at {
+        Some(at) => Placement::Scheduled { at },
+        None if message.group_key.is_empty() => Placement::Pending,
+        None => Placement::Aggregating,
+    };
+    for (what, text) in [("type", &message.r#type), ("queue", &message.queue), ("id", &message.id)] {
+        if text.is_empty() {
+            return Err(told(&format_args!("it has no {what}")));
         }
-        Ok(Composed { message, placement, unique_ttl: written.unique, generated_id: true, has_own_lock: false })
-    })())
+    }
+    Ok(Composed { message, placement, unique_ttl: written.unique, generated_id: true, has_own_lock: false })
 }
 
 #[cfg(test)]
@@ -174,7 +183,8 @@ mod tests {
         ] {
             let composed = client.compose(task.clone().task_id("7")).unwrap();
             let row = outbox.row(task.task_id("7")).unwrap();
-            let read = read(row.text()).unwrap().unwrap();
+            assert_eq!(form(row.text()), Form::Message);
+            let read = read(row.text()).unwrap();
             assert_eq!(
                 (&read.message, &read.placement, read.unique_ttl),
                 (&composed.message, &composed.placement, composed.unique_ttl)
@@ -191,14 +201,16 @@ mod tests {
 
     #[test]
     fn what_is_no_row_of_ours_is_told() {
-        assert!(read(r#"{"type":"t","payload":"message"}"#).is_none(), "it is in words");
+        assert_eq!(form(r#"{"type":"t","payload":"message"}"#), Form::Words);
+        assert_eq!(form(r#"{"type":null,"tasks":[{"type":"t"}]}"#), Form::Flow);
         for text in [
             r#"{"message":5}"#,
             r#"{"type":"t","queue":"q","task_id":"i","message":"%%"}"#,
             r#"{"type":"t","queue":"q","task_id":"i","message":"/////w=="}"#,
             r#"{"type":"t","queue":"q","task_id":"i","message":""}"#,
         ] {
-            let error = read(text).unwrap().unwrap_err();
+            assert_eq!(form(text), Form::Message);
+            let error = read(text).unwrap_err();
             assert!(error.starts_with("its message cannot be read: "), "{text}: {error}");
         }
     }

@@ -93,11 +93,16 @@ async fn a_row_that_is_late_again_and_again_holds_up_no_other_one() {
     let told = quiet.clone();
     let running = tokio::spawn(async move { relay.run(&told).await });
     until("the claim is over", async || {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '2.1 s'";
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' \
+                     AND clock_timestamp() - query_start > interval '2.1 s'";
         client.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0
     })
     .await;
     holder.batch_execute("COMMIT").await.unwrap();
+    until("it was too late", async || {
+        place.redis().command::<String>("INFO", "commandstats").await.unwrap().contains("cmdstat_evalsha:")
+    })
+    .await;
     let other = place.write(&client, job("other")).await;
     until("the other one is relayed", async || place.pending("q").await == [&*other]).await;
     quiet.cancel();
@@ -110,13 +115,14 @@ async fn a_row_that_is_late_again_and_again_holds_up_no_other_one() {
 async fn a_relay_that_is_to_end_does_not_wait_for_a_database_that_hangs() {
     let place = Place::new().await;
     place.say(r#"{"type":"job","queue":"q"}"#).await;
-    let holder = held(&place).await;
+    let (holder, watcher) = (held(&place).await, place.database.client().await);
     let (relay, quiet) = (place.relay().poll(Duration::from_millis(5)), CancellationToken::new());
     let told = quiet.clone();
     let running = tokio::spawn(async move { relay.run(&told).await });
     until("it waits for the row", async || {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-        holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0
     })
     .await;
     quiet.cancel();
