@@ -71,7 +71,10 @@ async fn a_workflow_may_be_a_row_and_have_an_id_of_its_own() {
 #[tokio::test]
 async fn a_batch_that_cannot_be_is_refused_whole_with_the_reason() {
     let place = Place::new().await;
+    // More than is gathered before the first members are enqueued.
+    let many = format!(r#"{{"tasks":[{}{{"type":"t","group":"g"}}]}}"#, r#"{"type":"t"},"#.repeat(10_000));
     let wrong = [
+        (&*many, "task 10000 cannot belong to a batch"),
         (r#"{"tasks":[{"type":"t"},{"type":"t","task_id":"7"}]}"#, "task 1 cannot belong to a batch"),
         (r#"{"tasks":[{"type":"t"},{"type":"t","quue":"7"}]}"#, "tasks[1]: unknown field `quue`"),
         (r#"{"tasks":[{"type":"t"},{"type":"t","queue":" "}]}"#, "task 1 of the batch was refused"),
