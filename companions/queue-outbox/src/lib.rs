@@ -3,6 +3,8 @@
 #[cfg(feature = "relay")]
 mod database;
 #[cfg(feature = "relay")]
+mod pass;
+#[cfg(feature = "relay")]
 mod relay;
 mod row;
 
