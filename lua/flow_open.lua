@@ -25,7 +25,7 @@
 -- RETURNS a letter; the number of the flow; the first number that was given out; the second at which the root was born, or
 --   nothing; the second it is; and what the caller has to do, see flow_claim. The letters:
 --   a  created
---   s  there is one of this id or name; nothing was written
+--   s  there is one of this id or name; nothing was written, but that it is not abandoned any more
 --   d  the parent is closed; nothing was written
 --   m  there is no such parent; nothing was written
 -- needs: flow_claim flow_load flow_may_grow flow_reserve_numbers flow_rules flow_save flow_set
@@ -38,9 +38,19 @@ local nodes, at = ARGV[11], ARGV[12]
 local now = redis.call('TIME')[1]
 local root = flow_load(prefix, '0')
 local number, flow = '0', root
+-- Somebody goes on with it. The nodes of a workflow are cancelled by now.
+local function found(known)
+  local claimed = {}
+  if known.abandoned and not known.cancelled then
+    flow_set(known, 'abandoned', nil)
+    flow_set(known, 'touched', now)
+    claimed = flow_rules(todo, prefix, known, now) and flow_claim(todo, prefix, now) or {}
+  end
+  return { 's', known.number, 0, root.born or '', now, claimed }
+end
 if parent_number == '' then
   if root then
-    return { 's', '0', 0, root.born or '', now, {} }
+    return found(root)
   end
 else
   local parent = flow_load(prefix, parent_number)
@@ -48,9 +58,13 @@ else
     return { 'm', '', 0, '', now, {} }
   end
   local known = name ~= '' and redis.call('HGET', prefix .. parent_number .. ':keys', 'child:' .. name)
-  if known then
+  local may_grow = flow_may_grow(prefix, parent, behalf)
+  local child = known and may_grow and flow_load(prefix, known)
+  if child then
+    return found(child)
+  elseif known then
     return { 's', known, 0, root.born or '', now, {} }
-  elseif not flow_may_grow(prefix, parent, behalf) or at ~= '' and parent.committed then
+  elseif not may_grow or at ~= '' and parent.committed then
     return { 'd', '', 0, '', now, {} }
   end
   if parent_number == '0' then

@@ -34,8 +34,9 @@ local function flow_rules(todo, prefix, flow, now)
     local is_closed = flow.committed or flow.cancelled or flow.abandoned
     local is_whole = flow.committed and not flow.cancelled and not flow.abandoned
 
-    -- What was dead runs again, or has recovered: death and settled may come once more.
-    if not flow['fired:success'] and (flow['fired:settled'] and live > 0 or flow['fired:death'] and bad == 0) then
+    -- What was dead runs again, or has recovered, or what was abandoned is taken up again: death and settled may come once more.
+    local is_settled = flow['fired:settled'] and live == 0 and is_closed
+    if not flow['fired:success'] and (flow['fired:settled'] and not is_settled or flow['fired:death'] and bad == 0) then
       flow_set(flow, 'generation', flow.generation + 1)
       flow_set(flow, 'over', nil)
       if flow.deadline and tonumber(flow.deadline) <= tonumber(now) then

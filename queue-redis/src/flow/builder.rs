@@ -155,8 +155,8 @@ impl BatchBuilder {
     /// Makes the batch, adds these members, and commits it. Members run as soon as they are enqueued. However many there are,
     /// no more than ten thousand are in memory at once. A batch without members succeeds at once.
     ///
-    /// If this process dies before the end, nobody commits the batch, unless it is made once more by its [`id`](Self::id): it settles
-    /// as abandoned after half an hour, without success. A batch of one queue and at most ten thousand tasks that has no id of the
+    /// If this process dies before the end, nobody commits the batch, unless it is made once more by its [`id`](Self::id): until then it
+    /// settles as abandoned after half an hour, without success. A batch of one queue and at most ten thousand tasks that has no id of the
     /// caller's is committed at once, and shows those as removed that the process had no time to enqueue.
     ///
     /// # Errors

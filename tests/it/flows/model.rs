@@ -152,8 +152,9 @@ impl Run<'_> {
         let parent_number = parent.map(|parent| parent.to_string()).unwrap_or_default();
         let (commit, nodes) = (if committed { "1" } else { "" }, if is_graph { "1" } else { "" });
         let (queue, at) = (if is_graph { "" } else { "q" }, node.map(|node| node.to_string()).unwrap_or_default());
+        let name = if parent.is_some() { format!("c{number}") } else { String::new() };
         let mut arguments: Vec<String> =
-            [&parent_number, "", &on_behalf, &count.to_string(), queue, commit, "", "0", "0", nodes, &at]
+            [&parent_number, &name, &on_behalf, &count.to_string(), queue, commit, "", "0", "0", nodes, &at]
                 .map(str::to_owned)
                 .into();
         for (event, _) in EVENTS.iter().zip(has_callback).filter(|(_, has)| *has) {
@@ -209,6 +210,18 @@ impl Run<'_> {
         if may_grow {
             states.resize(states.len() + count, 2);
         }
+    }
+
+    /// Makes a batch again by its id or name.
+    async fn take_up(&mut self, flow: usize) {
+        let parent = self.tree.flows[flow].parent.map(|(parent, _)| parent);
+        let (behalf, on_behalf) = self.behalf_unless_root(parent);
+        let name = if parent.is_some() { format!("c{flow}") } else { String::new() };
+        let parent = parent.map(|parent| parent.to_string()).unwrap_or_default();
+        let arguments = [&parent, &name, &on_behalf, "0", "", "", "", "0", "0", "", ""].map(str::to_owned);
+        let answer = self.call("flow_open", &arguments).await;
+        self.tree.take_up(flow, behalf);
+        assert_eq!((&*answer[0], &*answer[1]), ("s", &*flow.to_string()));
     }
 
     async fn mark(&mut self, flow: usize, what: &'static str) {
@@ -333,7 +346,8 @@ impl Run<'_> {
                 }
             }
             8..18 => self.reserve().await,
-            18..28 => self.mark(flow, "committed").await,
+            18..21 => self.take_up(flow).await,
+            21..28 => self.mark(flow, "committed").await,
             28..30 => self.mark(flow, "cancelled").await,
             30..40 => {
                 // What is dead or removed recovers, or is run again.

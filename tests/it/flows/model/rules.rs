@@ -168,7 +168,9 @@ impl Tree {
     pub(super) fn apply_rules(&mut self, number: usize) {
         let flow = &mut self.flows[number];
         let recovered = flow.fired[DEATH] && flow.bad() == 0;
-        if !flow.fired[SUCCESS] && (flow.fired[SETTLED] && flow.live() > 0 || recovered) {
+        let is_closed = flow.committed || flow.cancelled || flow.abandoned;
+        let goes_on = flow.live() > 0 || !is_closed;
+        if !flow.fired[SUCCESS] && (flow.fired[SETTLED] && goes_on || recovered) {
             flow.generation += 1;
             flow.over = false;
             for event in [DEATH, SETTLED] {
@@ -283,6 +285,16 @@ impl Tree {
         self.flows.push(Flow { generation: 1, parent: at, held: node.is_some(), ..fresh });
         self.apply_rules(number);
         true
+    }
+
+    /// Somebody makes a batch again that is there.
+    pub(super) fn take_up(&mut self, number: usize, behalf: Option<Behalf>) {
+        let may = self.flows[number].parent.is_none_or(|(parent, _)| self.may_grow(parent, behalf));
+        let flow = &mut self.flows[number];
+        if may && flow.abandoned && !flow.cancelled {
+            flow.abandoned = false;
+            self.apply_rules(number);
+        }
     }
 
     /// Returns the letter of the answer.

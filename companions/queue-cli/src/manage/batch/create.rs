@@ -93,7 +93,7 @@ The file is read twice: where a line is no task, the command names it and ends (
 and nothing is added. Standard input goes through a temporary file for that. Then the
 members run as soon as they are enqueued, a thousand lines at a time. When the command
 was killed, give it again with --id: what is in the batch is not added again. A batch
-that is not committed is abandoned after half an hour.";
+that is not committed is abandoned after half an hour, until somebody does that.";
 
 fn id(text: &str) -> Result<String, String> {
     FlowId::root_named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
