@@ -85,7 +85,7 @@ pub(crate) struct Sample {
 }
 
 /// What was read last, or why nothing could be.
-pub(crate) type Look = Result<Arc<Sample>, Arc<str>>;
+pub(crate) type Look = Result<Arc<Sample>, Error>;
 
 /// Counters by queue, as they were.
 type Counts = BTreeMap<String, (u64, u64)>;
@@ -126,10 +126,7 @@ pub(crate) async fn look(web: &Inner) -> Look {
     {
         return look.clone();
     }
-    let look = match read(web, &mut reading.past).await {
-        Ok(sample) => Ok(Arc::new(sample)),
-        Err(error) => Err(error.to_string().into()),
-    };
+    let look = read(web, &mut reading.past).await.map(Arc::new);
     reading.last = Some((Instant::now(), look.clone()));
     look
 }
@@ -292,7 +289,7 @@ fn event(web: &Inner, who: &Identity, look: Option<&Look>) -> Vec<Bytes> {
             vec![head, sample.json(web, who), Bytes::from_static(b"\n\n")]
         }
         Some(Err(error)) => {
-            let notice = serde_json::json!({ "redis": "away", "error": **error });
+            let notice = serde_json::json!({ "redis": "away", "error": error.to_string() });
             vec![format!("id: {id}\nevent: notice\ndata: {notice}\n\n").into()]
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Problem {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// How long a caller should wait for Redis.
+/// How long a caller should wait for Redis, or for a connection to it.
 const RETRY_AFTER_SECS: &str = "2";
 
 impl Problem {
@@ -68,12 +68,16 @@ impl Problem {
     }
 
     fn of_redis(error: &queue_redis::Error) -> Self {
-        let detail = error.to_string();
-        if error.is_transient() {
-            let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "redis-away", detail);
-            return away.header(header::RETRY_AFTER, RETRY_AFTER_SECS);
+        let later = |code| {
+            let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, error.to_string());
+            problem.header(header::RETRY_AFTER, RETRY_AFTER_SECS)
+        };
+        match error {
+            // Redis may be well: it is this process that asks too much at once.
+            queue_redis::Error::PoolInUse { .. } => later("busy"),
+            error if error.is_transient() => later("redis-away"),
+            error => Self::new(StatusCode::BAD_GATEWAY, "redis-refused", error.to_string()),
         }
-        Self::new(StatusCode::BAD_GATEWAY, "redis-refused", detail)
     }
 }
 

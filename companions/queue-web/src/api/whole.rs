@@ -51,12 +51,8 @@ pub(crate) async fn me(request: Request) -> Answer {
     }))
 }
 
-fn away(error: &str) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "redis-away", error).header(header::RETRY_AFTER, "2")
-}
-
 pub(crate) async fn overview(request: Request) -> Answer {
-    let look = live::look(&request.web).await.map_err(|error| away(&error))?;
+    let look = look(&request).await?;
     let body = look.json(&request.web, &request.who);
     let tag = format!("\"{:x}\"", md5::compute(&body));
     let known = request.headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
@@ -74,7 +70,7 @@ pub(crate) async fn overview(request: Request) -> Answer {
 
 /// What the overview says, or that Redis cannot be asked.
 pub(crate) async fn look(request: &Request) -> Result<std::sync::Arc<live::Sample>, Problem> {
-    live::look(&request.web).await.map_err(|error| away(&error))
+    Ok(live::look(&request.web).await?)
 }
 
 fn too_many() -> Problem {

@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use queue_admin::{OperationSpec, Pace, Role, Verb, Work};
 use queue_core::TaskState;
 use queue_core::limit::{Limit, LimitKey};
-use queue_web::Identity;
+use queue_redis::{Redis, RedisOptions};
+use queue_web::{Identity, Web};
 use queue_worker::{Failure, Job, Router, Server};
 use serde_json::{Value, json};
 
@@ -278,6 +279,30 @@ async fn each_error_is_a_problem_with_its_code() {
     let told = site.send("POST", &q("/tasks/old/archive"), "").await;
     assert_eq!((told.status, told.code().as_str()), (StatusCode::BAD_GATEWAY, "audit-refused"), "{told:?}");
     assert_eq!(place.state("old").await, Some(TaskState::Pending));
+    // That all of it is refused does not mean that Redis is away.
+    place.command::<i64>("DEL asynq:queues").await;
+    place.command::<String>("SET asynq:queues x").await;
+    let told = place.open().get("/overview").await;
+    assert_eq!((told.status, told.code().as_str()), (StatusCode::BAD_GATEWAY, "redis-refused"), "{told:?}");
+}
+
+/// The answer was that Redis is away, on the overview too.
+#[tokio::test]
+async fn a_pool_that_is_in_use_is_no_redis_that_is_away() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let options =
+        RedisOptions { pool_size: 1, response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
+    let redis = Redis::lazy(place.server.url(), options).unwrap();
+    let site = Site(Web::builder(redis.clone()).build());
+    let held = redis.pooled().await.unwrap();
+    for path in [&format!("/queues/{QUEUE}"), "/overview"] {
+        let told = site.get(path).await;
+        assert_eq!((told.status, &*told.code()), (StatusCode::SERVICE_UNAVAILABLE, "busy"), "{told:?}");
+        assert_eq!(told.headers["retry-after"], "2");
+    }
+    drop(held);
+    assert_eq!(site.get(&format!("/queues/{QUEUE}")).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
