@@ -64,7 +64,7 @@ impl Inspector {
     /// five small commands, in two round trips of its own and one of all.
     ///
     /// # Errors
-    /// [`Error::LimitNotFound`], [`Error::BadCursor`]; when the limits cannot be read, or Redis cannot be asked or refuses.
+    /// [`Error::QueueNotFound`], [`Error::LimitNotFound`], [`Error::BadCursor`]; when the limits cannot be read, or Redis cannot be asked or refuses.
     pub async fn lanes(
         &self,
         queue: &str,

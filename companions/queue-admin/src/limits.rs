@@ -67,12 +67,14 @@ impl Inspector {
     /// The limits of a queue, with what they do. Empty where there are none.
     ///
     /// # Errors
-    /// When they cannot be read, or Redis cannot be asked or refuses.
+    /// [`Error::QueueNotFound`] where there are none, and [no such queue](Self::knows_queue); when they cannot be read, or Redis cannot be asked or
+    /// refuses.
     pub async fn limits(&self, queue: &str) -> Result<Vec<LimitInfo>, Error> {
-        let Some((_, limits)) = self.stored_limits(queue).await? else { return Ok(Vec::new()) };
+        let limits = self.stored_limits(queue).await?.map(|(_, limits)| limits).unwrap_or_default();
         let mut look = redis::pipe();
         if ask(&mut look, queue, &limits) == 0 {
-            return Ok(Vec::new());
+            let is_known = self.knows_queue(queue).await?;
+            return is_known.then(Vec::new).ok_or_else(|| Error::QueueNotFound(queue.to_owned()));
         }
         let replies = self.redis.pooled().await?.pipeline::<Vec<Value>>("looking at limits", &look).await?;
         Ok(told(limits, replies))
@@ -249,7 +251,7 @@ impl Inspector {
     /// Changes what holds for one key of a limit, or with `None` lets it be as for all; then a rest of its breaker ends, too, and its rate is whole again.
     ///
     /// # Errors
-    /// When there is no such limit, [it cannot be changed so](LaneChange::check), or Redis cannot be asked or refuses.
+    /// When there is no such queue or limit, [it cannot be changed so](LaneChange::check), or Redis cannot be asked or refuses.
     pub async fn change_lane(
         &self,
         queue: &str,

@@ -6,6 +6,7 @@ use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
 use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::options::check_existing_queue_name;
+use queue_core::queue_name::base_of;
 use redis::RedisResult;
 
 use super::Inspector;
@@ -125,8 +126,20 @@ impl Inspector {
     }
 
     pub(super) async fn require_queue(&self, queue: &str) -> Result<(), Error> {
-        let listed: bool = self.redis.command("SISMEMBER", (QUEUES, queue)).await?;
-        if listed { Ok(()) } else { Err(Error::QueueNotFound(queue.to_owned())) }
+        if self.is_listed(queue).await? { Ok(()) } else { Err(Error::QueueNotFound(queue.to_owned())) }
+    }
+
+    async fn is_listed(&self, queue: &str) -> Result<bool, Error> {
+        Ok(self.redis.command("SISMEMBER", (QUEUES, queue)).await?)
+    }
+
+    /// Whether there is this queue, or the one that it [belongs to](base_of).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn knows_queue(&self, queue: &str) -> Result<bool, Error> {
+        let base = base_of(queue);
+        Ok(self.is_listed(queue).await? || base != queue && self.is_listed(base).await?)
     }
 
     /// Sizes, statistics and latency of a queue.

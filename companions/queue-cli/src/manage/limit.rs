@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, Error, Inspector, LimitInfo, Rate, view};
+use queue_admin::{Admin, Error, LimitInfo, Rate, view};
 use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
 use queue_core::options::check_limited_queue;
-use queue_core::queue_name::base_of;
 
 use super::now;
 use crate::error::{CliError, complain};
@@ -219,7 +218,7 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     limit.check().map_err(|error| CliError::Usage(error.to_string()))?;
     check_limited_queue(&args.queue).map_err(|error| CliError::Usage(error.to_string()))?;
     let name = limit.name.clone();
-    let is_known = is_known(admin.inspector(), &args.queue).await?;
+    let is_known = admin.inspector().knows_queue(&args.queue).await?;
     admin.set_limit(&args.queue, limit).await?;
     if !is_known {
         // It may be meant, so that the first task finds the limit.
@@ -239,12 +238,6 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
         format!("; servers of the queue that do not know of it: {}", harmless(&servers.join(", ")))
     });
     out.line(&format!("limit {name:?} of queue {queue:?} is set{others}"))
-}
-
-/// Whether there is this queue, or the one that it belongs to.
-async fn is_known(inspector: &Inspector, queue: &str) -> Result<bool, CliError> {
-    let queues = inspector.queues().await?;
-    Ok(queues.iter().any(|known| known == queue || known == base_of(queue)))
 }
 
 async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError> {
@@ -308,14 +301,10 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
             Err(error @ Error::LimitsUnreadable { .. }) if queue.is_none() => {
                 complain(&format!("warning: {error}"));
             }
+            // Removed since we asked for the names.
+            Err(Error::QueueNotFound(_)) if queue.is_none() => {}
             Err(error) => return Err(error.into()),
         }
-    }
-    if let Some(queue) = queue
-        && found.is_empty()
-        && !is_known(inspector, queue).await?
-    {
-        return Err(Error::QueueNotFound(queue.to_owned()).into());
     }
     if found.is_empty() && !out.json {
         return Ok("no limits; `queuectl limit set` makes one\n".to_owned());

@@ -28,13 +28,16 @@ fn shown(request: &Request, queue: &str, info: &LimitInfo, unaware: &Unaware) ->
 /// The limits of these queues. Who knows nothing of them does not matter where there are none.
 async fn of_queues(request: &Request, queues: &[String], is_one: bool) -> Answer {
     let (inspector, mut items, mut unaware, mut unreadable) = (request.inspector(), Vec::new(), None, Vec::new());
-    for queue in inspector.limited_queues(queues).await? {
+    let limited = if is_one { queues.to_vec() } else { inspector.limited_queues(queues).await? };
+    for queue in limited {
         let limits = match inspector.limits(&queue).await {
             // Limits that somebody has spoilt cost no other queue its own.
             Err(error @ Error::LimitsUnreadable { .. }) if !is_one => {
                 unreadable.push(value!({ "queue": queue, "detail": error.to_string() }));
                 continue;
             }
+            // Removed since it was looked at.
+            Err(Error::QueueNotFound(_)) if !is_one => continue,
             limits => limits?,
         };
         if unaware.is_none() {

@@ -110,6 +110,21 @@ async fn lanes_are_told_by_key_page_by_page_and_changed_one_by_one() {
     );
 }
 
+/// They were an empty list.
+#[tokio::test]
+async fn limits_of_a_queue_that_is_not_there_are_not_found() {
+    let place = Place::start().await;
+    place.put([task("x")]).await;
+    let site = place.open();
+    for path in ["/queues/none/limits", "/queues/none/limits/x/lanes"] {
+        assert_eq!(site.get(path).await.code(), "queue-not-found", "{path}");
+    }
+    for belongs in ["", "%7Dp9"] {
+        let none = site.get(&format!("/queues/{QUEUE}{belongs}/limits")).await.json();
+        assert_eq!(none, json!({ "total": 0, "items": [] }), "{belongs}");
+    }
+}
+
 #[tokio::test]
 async fn limits_that_cannot_be_read_are_told_by_their_queue_and_cost_no_other_its_own() {
     let place = Place::start().await;
