@@ -2,11 +2,12 @@
 //!
 //! Scripts are embedded at build time, joined with the snippets that their headers name, and called by their SHA-1.
 //! A script that Redis does not have (it is new, or empty since `SCRIPT FLUSH` or a restart) is loaded when it is called,
-//! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
+//! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing. Before a large call it is loaded at once.
 
 mod words;
 
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
+use std::sync::{LazyLock, MutexGuard};
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
@@ -35,8 +36,18 @@ pub(crate) enum Dialect {
     Guarded,
 }
 
+/// A connection that remembers what was loaded on it.
+pub(crate) trait Loads: ConnectionLike {
+    /// The names of these scripts. The server may have forgotten them, but has not been started anew since.
+    fn loaded(&self) -> MutexGuard<'_, BTreeSet<&'static str>>;
+}
+
 /// How often a script is loaded for a call before that fails.
 const LOADS: usize = 3;
+
+/// A call of more bytes is sent only where its script was loaded on the same connection before: Redis reads all of it before it says that it does not have the
+/// script. That costs a round trip and some kilobytes, once for each connection and script. A smaller call costs less than that when it is sent twice.
+const LARGE: usize = 64 * 1024;
 
 /// Takes the guard off the keys, before anything counts them.
 const TAKE_GUARD_OFF: &str = "KEYS[#KEYS] = nil\n";
@@ -84,12 +95,10 @@ impl Script {
     }
 
     /// Sends a call, loading the script first where Redis does not have it.
-    pub(crate) async fn send<C: ConnectionLike>(
-        &self,
-        connection: &mut C,
-        call: &Cmd,
-        dialect: Dialect,
-    ) -> RedisResult<Value> {
+    pub(crate) async fn send<C: Loads>(&self, connection: &mut C, call: &Cmd, dialect: Dialect) -> RedisResult<Value> {
+        if is_large(call) && !connection.loaded().contains(self.name) {
+            self.load(connection, dialect).await?;
+        }
         let mut reply = call.query_async(connection).await;
         // Somebody may have Redis forget it again in between.
         for _ in 0..LOADS {
@@ -104,9 +113,15 @@ impl Script {
         reply
     }
 
-    async fn load<C: ConnectionLike>(&self, connection: &mut C, dialect: Dialect) -> RedisResult<()> {
-        redis::cmd("SCRIPT").arg("LOAD").arg(self.text(dialect)).exec_async(connection).await
+    async fn load<C: Loads>(&self, connection: &mut C, dialect: Dialect) -> RedisResult<()> {
+        redis::cmd("SCRIPT").arg("LOAD").arg(self.text(dialect)).exec_async(connection).await?;
+        connection.loaded().insert(self.name);
+        Ok(())
     }
+}
+
+fn is_large(call: &Cmd) -> bool {
+    call.args_iter().filter_map(word).map(<[u8]>::len).sum::<usize>() > LARGE
 }
 
 /// The snippets that a line says are needed from there on.
@@ -158,7 +173,7 @@ pub(crate) fn word(word: redis::Arg<&[u8]>) -> Option<&[u8]> {
 
 /// Loads the script that most programs call first, to learn whether the connection is of use. Redis hangs up on one without a
 /// password that sends much at once, as any call may, and what it said of the password is lost.
-pub(crate) async fn try_out<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
+pub(crate) async fn try_out<C: Loads>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
     ENQUEUE.load(connection, dialect).await
 }
 

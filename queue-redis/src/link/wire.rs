@@ -4,10 +4,11 @@
 //! finds out soon enough that Redis hangs, and with it all answers behind it. So the time is counted from when a byte
 //! last moved: this is why the stream under a connection is opened here.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::script::Loads;
 
 /// A connection to a server; its clones share it, and their calls are under way at the same time. It is closed when the
 /// last of them is dropped.
@@ -30,6 +33,7 @@ pub(crate) struct Wire {
 
 struct Life {
     moved: Arc<Moved>,
+    loaded: Mutex<BTreeSet<&'static str>>,
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -44,7 +48,8 @@ impl Wire {
         let Stream { bytes, moved } = stream;
         let (calls, driver) = MultiplexedConnection::new_with_config(settings, bytes, config).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { calls, life: Arc::new(Life { moved, _driver: driver }), silence, deadline: None })
+        let life = Life { moved, loaded: Mutex::default(), _driver: driver };
+        Ok(Self { calls, life: Arc::new(life), silence, deadline: None })
     }
 
     /// The same connection, for calls that are given up then, and not before, however silent it is.
@@ -55,6 +60,12 @@ impl Wire {
     /// Whether nothing has moved for so long that a call would be given up.
     pub(crate) fn is_silent(&self) -> bool {
         self.life.moved.last().elapsed() >= self.silence
+    }
+}
+
+impl Loads for Wire {
+    fn loaded(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.life.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
