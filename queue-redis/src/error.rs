@@ -205,7 +205,7 @@ impl Error {
             (_, code) => Some(code).filter(|code| ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&&**code)),
         };
         if let Some(code) = code {
-            let hint = hint(&code);
+            let hint = hint_on(&code, error.detail().unwrap_or_default());
             return Self::Refused { operation: "the connection", code, message, hint };
         }
         let target = target.to_owned();
@@ -234,7 +234,7 @@ impl Error {
                     code if code == "ERR" => quoted_code(&message).unwrap_or(code),
                     code => code,
                 };
-                let hint = Some(hint(&code)).filter(|hint| !hint.is_empty()).unwrap_or_else(|| other_server(&message));
+                let hint = hint_on(&code, &message);
                 let message = if hint.is_empty() { message } else { message.trim_end_matches(['.', ' ']).to_owned() };
                 Self::Refused { operation, code, message, hint }
             }
@@ -312,14 +312,23 @@ fn list(problems: &[queue_core::doctor::Finding]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
+/// What can be done about an error with this code and text.
+fn hint_on(code: &str, message: &str) -> &'static str {
+    Some(hint(code)).filter(|hint| !hint.is_empty()).unwrap_or_else(|| other_server(message))
+}
+
 /// What can be done about a server that is not what the URL says. Redis has no code for that.
 fn other_server(message: &str) -> &'static str {
     if message.contains("cluster support disabled") {
         return "; this Redis is one server and no node of a cluster: write redis:// for redis+cluster://";
     }
-    let unknown = message.strip_prefix("unknown command ").unwrap_or_default();
     // Redis 6.2 quotes it otherwise than newer ones.
-    if unknown.trim_start_matches(['\'', '`']).starts_with("SENTINEL") {
+    let unknown = message.strip_prefix("unknown command ").unwrap_or_default().trim_start_matches(['\'', '`']);
+    // Another server can have these renamed.
+    if unknown.starts_with("SCRIPT") || unknown.starts_with("SELECT") {
+        return "; a Sentinel does not know it: if this is one, write redis-sentinel://host:port,host:port/0?master=NAME for redis://";
+    }
+    if unknown.starts_with("SENTINEL") {
         return "; this is a Redis and no Sentinel: write redis:// for redis-sentinel://, or the address of a Sentinel (port 26379, mostly)";
     }
     ""

@@ -217,7 +217,7 @@ faults! {
         "connect to its master";
     /// It is a Sentinel.
     Sentinel "sentinel" Error "this is a Sentinel, which holds no data",
-        "give the address of the Redis that it watches";
+        "write redis-sentinel://host:port,host:port/0?master=NAME, with the name that it has for its master";
     /// A cluster where one Redis was expected, or the other way round.
     Topology "topology" Error "the address is one of another kind of Redis",
         "give the address of the cluster as redis+cluster://host:port,host:port, that of a single Redis as redis://host:port";

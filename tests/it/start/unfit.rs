@@ -49,3 +49,19 @@ async fn a_sentinel_is_no_redis_and_is_told_from_one() {
     let checked = Redis::lazy(&sentinel.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
     assert!(checked.findings.iter().all(|found| found.fault != Fault::Rights), "it knows no scripts: {checked:?}");
 }
+
+/// Only a program that looks at Redis first was told, and not how the address is written.
+#[tokio::test]
+async fn whoever_meets_a_sentinel_is_told_how_its_address_is_written() {
+    let sentinel = RedisProcess::start_sentinel().await;
+    let looked = Redis::connect(&sentinel.url()).await.unwrap_err();
+    let enqueued = async |url: &str| {
+        let client = Client::new(Redis::lazy(url, RedisOptions::default()).unwrap());
+        client.enqueue(job("a")).await.unwrap_err().to_string()
+    };
+    let url = sentinel.url();
+    for said in [looked.to_string(), enqueued(&url).await, enqueued(&format!("{url}?db=1")).await] {
+        assert!(said.contains("Sentinel"), "{said}");
+        assert!(said.contains("redis-sentinel://host:port,host:port/0?master=NAME"), "{said}");
+    }
+}
