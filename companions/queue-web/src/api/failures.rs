@@ -17,8 +17,6 @@ use crate::request::{Answer, Request, json};
 
 /// How long what was found is told before it is looked through again.
 const FRESH: Duration = Duration::from_secs(60);
-/// The same where somebody asks for it: what was just changed shall be seen.
-const FRESH_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether the first way through all has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -29,6 +27,8 @@ pub(crate) struct Watch(Mutex<State>);
 #[derive(Default)]
 struct State {
     running: bool,
+    /// When the one that goes on began, or the last one.
+    began: Option<Instant>,
     /// What goes on, or has broken off.
     now: Way,
     /// The last one that came to its end, and when it did.
@@ -50,25 +50,29 @@ impl Watch {
     }
 }
 
-/// Sees to it that what is told is not old; waits a little where there is nothing whole to tell.
+/// Sees to it that what is told is not old, or `again` that it was read after this was called: what somebody has just changed shall be seen. Waits a
+/// little for that, and where there is nothing whole to tell.
 async fn refresh(web: &Arc<Inner>, again: bool) {
-    let begins = web.failures.with(|state| {
-        let fresh = if again { FRESH_AGAIN } else { FRESH };
-        let is_fresh = state.last.as_ref().is_some_and(|(_, at)| at.elapsed() < fresh);
-        let begins = !state.running && !is_fresh;
+    let asked = Instant::now();
+    loop {
+        let (begins, waits) = web.failures.with(|state| {
+            let is_young = state.last.as_ref().is_some_and(|(_, at)| at.elapsed() < FRESH);
+            let is_fresh = !again && is_young || state.began.is_some_and(|began| began >= asked);
+            let begins = !state.running && !is_fresh;
+            if begins {
+                state.running = true;
+                state.began = Some(Instant::now());
+                state.error = None;
+                state.now = Way { started: Some(SystemClock.now()), ..Way::default() };
+            }
+            (begins, state.running && (again || state.last.is_none()))
+        });
         if begins {
-            state.running = true;
-            state.error = None;
-            state.now = Way { started: Some(SystemClock.now()), ..Way::default() };
+            tokio::spawn(go_through(web.clone()));
         }
-        begins
-    });
-    if begins {
-        tokio::spawn(go_through(web.clone()));
-    }
-    let begun = Instant::now();
-    let waits = || web.failures.with(|state| state.running && (again || state.last.is_none()));
-    while waits() && begun.elapsed() < SEARCH_FOR {
+        if !waits || asked.elapsed() >= SEARCH_FOR {
+            return;
+        }
         sleep(LOOK_EVERY).await;
     }
 }
