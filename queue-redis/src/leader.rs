@@ -31,8 +31,10 @@ const RENEWS: Duration = Duration::from_secs(1);
 /// When a duty that was taken is due again, if its leader was lost. What a process asks for in case that it dies ten seconds from
 /// now is asked for earlier than that, and so it counts, also during a look.
 const HELD_MS: i64 = 16_000;
-/// How long a look may take; less than a duty is held, so that no two servers look at the same time.
-const LOOKS: Duration = Duration::from_secs(5);
+/// How often a duty is held for longer while it is looked at, so that no two servers look at the same time.
+const HOLDS: Duration = Duration::from_secs(5);
+/// How long a look may take. Each call of it ends when Redis is silent, but a message of many megabytes is long on its way.
+const LOOKS: Duration = Duration::from_secs(600);
 /// How many duties are looked at at the same time. What a look takes is mostly waiting for Redis.
 const AT_ONCE: usize = 64;
 /// How long those that are due wait for looks that take longer.
@@ -70,6 +72,7 @@ pub struct Leader {
     told: Arc<Notify>,
     watch: Option<watch::Receiver<Option<Watch>>>,
     poll: Duration,
+    looks: Duration,
     /// Another server leads, as far as is known; this one steps in when a duty is late.
     follows: bool,
     /// There is no duty.
@@ -152,6 +155,7 @@ impl Leader {
             told: Arc::default(),
             watch: None,
             poll: WATCH_POLL,
+            looks: LOOKS,
             follows: false,
             is_idle: true,
             led: false,
@@ -172,6 +176,14 @@ impl Leader {
     #[must_use]
     pub fn poll(mut self, interval: Duration) -> Self {
         self.poll = interval;
+        self
+    }
+
+    /// How long a look may take. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn looks(mut self, longest: Duration) -> Self {
+        self.looks = longest;
         self
     }
 
@@ -276,27 +288,40 @@ impl Leader {
         (self.claimed, self.follows) = (None, true);
     }
 
+    /// Looks, and holds the duty meanwhile.
+    async fn look_long(&self, duty: &dyn Duty, subject: &str, held: &mut HeldDuty) -> Result<Option<Duration>, String> {
+        let (began, mut look) = (Instant::now(), Catch::new(duty.look(subject)));
+        loop {
+            let left = self.looks.saturating_sub(began.elapsed());
+            match tokio::time::timeout(HOLDS.min(left), &mut look).await {
+                Ok(Ok(looked)) => return looked.map_err(|error| error.to_string()),
+                Ok(Err(panicked)) => return Err(panicked.to_string()),
+                Err(_) if began.elapsed() >= self.looks => {
+                    return Err(format!("it took longer than {} s", self.looks.as_secs()));
+                }
+                // Where that fails, the look fails, too, or comes to its end before anybody else begins.
+                Err(_) => drop(self.broker.hold_duty(held, self.clock.now_ms().saturating_add(HELD_MS)).await),
+            }
+        }
+    }
+
     /// Looks at one; returns its text, and whether this server knows the duty.
-    async fn look_at(self, held: HeldDuty) -> Result<(String, bool), Error> {
-        let duty = held.duty();
-        let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
+    async fn look_at(self, mut held: HeldDuty) -> Result<(String, bool), Error> {
+        let duty = held.duty().to_owned();
+        let (name, subject) = duty.split_once(' ').unwrap_or((&duty, ""));
         let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
             warn!(duty, "this server does not know the duty, and leaves the lead to another one");
             let again = self.clock.now_ms().saturating_add(millis(AFTER_A_FAILURE));
             self.broker.put_off_duty(&held, Some(again)).await?;
-            return Ok((duty.to_owned(), false));
+            return Ok((duty, false));
         };
-        let looked = match Catch::new(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
-            Ok(Ok(looked)) => looked.map_err(|error| error.to_string()),
-            Ok(Err(_)) => Err(format!("it took longer than {} s", LOOKS.as_secs())),
-            Err(panicked) => Err(panicked.to_string()),
-        };
+        let looked = self.look_long(&**known, subject, &mut held).await;
         let next = looked.unwrap_or_else(|error| {
             warn!(duty, error, "a duty could not be done; it is tried again");
             Some(AFTER_A_FAILURE)
         });
         let next = next.map(|pause| self.clock.now_ms().saturating_add(millis(pause)));
         self.broker.put_off_duty(&held, next).await?;
-        Ok((duty.to_owned(), true))
+        Ok((duty, true))
     }
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_admin::{Filter, Inspector};
-use queue_core::{RawTask, RetryPolicy};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock};
 use queue_redis::{
     BatchState, Client, Fault, Parents, Redis, RedisOptions,
     broker::{Dequeued, MAX_TAKE_BYTES, Taken},
 };
 use queue_worker::{Failure, FromJob as _, Group, Job, Output, Router, Server, Unhandled};
 
-use crate::support::{Events, Fixture, NOW, PATIENCE, Proxy, eventually, job, with};
+use crate::support::{Events, Fixture, NOW, PATIENCE, Proxy, QUEUE, eventually, job, with};
 
 fn large(id: &str, bytes: usize) -> RawTask {
     job(id).payload(vec![b'x'; bytes])
@@ -110,6 +110,33 @@ async fn serve_with(
     let server = change(server.queues([("q", 1), ("other", 1)]).concurrency(concurrency)).start().await.unwrap();
     proxy.make_thin(rate);
     (proxy, server, failed)
+}
+
+/// Another server waits for it in vain, as this one did, and both without patience put it back for each other.
+#[tokio::test]
+async fn a_task_that_is_too_large_for_a_take_is_waited_for_while_another_server_has_it() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    Client::new(fixture.redis()).enqueue(large("a", 800_000)).await.unwrap();
+    let (_proxy, server, _) = serve(&fixture, 1_000_000, Duration::from_millis(500), 10, &events).await;
+    let is_active = async || fixture.cmd::<i64>(&["LLEN", "asynq:{q}:active"]).await == 1;
+    let (broker, expires, token) = (&fixture.broker, SystemClock.now_secs() + 30, "other".into());
+    let mut had = 0;
+    'all: loop {
+        eventually("the server has it", is_active).await;
+        loop {
+            match broker.dequeue(&QUEUE.into(), 1, &token, expires).await.unwrap() {
+                Dequeued::Tasks(taken) if !taken.is_empty() => break,
+                _ if fixture.count("processed").await == 1 => break 'all,
+                _ => {}
+            }
+        }
+        had += 1;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        broker.requeue_run(QUEUE, &token, expires, SystemClock.now_ns()).await.unwrap();
+    }
+    server.shutdown().await;
+    assert_eq!(had, 1, "the second time the server was patient");
+    assert_each_once(&events, 1);
 }
 
 /// They were taken one by one with the others, whatever their type; and then those that are too large not at all.

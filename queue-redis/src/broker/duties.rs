@@ -100,6 +100,17 @@ impl Broker {
         Ok(taken.into_iter().map(held).collect())
     }
 
+    /// Holds a duty for longer that was taken, until then, unless somebody has asked for it meanwhile, or taken it.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub(crate) async fn hold_duty(&self, held: &mut HeldDuty, until_ms: i64) -> Result<(), Error> {
+        if self.put_off_duty(held, Some(until_ms)).await? {
+            held.score = score(name_of(&held.duty), until_ms).to_string();
+        }
+        Ok(())
+    }
+
     /// A duty that was taken was done, and is looked at again at `next_ms`, or never where there is nothing more to do. Returns whether that was noted: if somebody has asked for it meanwhile, that counts.
     ///
     /// # Errors

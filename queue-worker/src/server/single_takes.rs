@@ -5,7 +5,7 @@
 //! to try.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_redis::broker::{Dequeued, Matching};
 use queue_redis::service::Backoff;
@@ -20,6 +20,12 @@ use crate::log::warn;
 
 /// How often a queue whose places are all taken is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long one is looked at that is empty, in times as long as for other answers: the task may be with another server, which waits for it in
+/// vain as this one did, puts it back, and would be followed by this one without patience, and so on.
+const COMES_BACK: u32 = 12;
+/// How often.
+const LOOK_WHETHER_IT_IS_BACK: Duration = Duration::from_millis(500);
 
 /// How many times as long as for other answers one task is waited for, and how many times longer if that was not enough.
 const LONGER: u32 = 4;
@@ -69,7 +75,7 @@ async fn take(end: End, tasks: u32, matching: Option<Matching>) {
     let End { shared, queue } = &end;
     let mut patience = shared.broker.redis().response_timeout() * LONGER;
     let mut backoff = Backoff::new(&shared.outage, "taking tasks one by one");
-    let mut left = tasks;
+    let (mut left, mut seen) = (tasks, Instant::now());
     while left > 0 {
         if !shared.queues.number(queue).is_some_and(|queue| shared.queues.is_open(queue)) {
             return;
@@ -81,10 +87,17 @@ async fn take(end: End, tasks: u32, matching: Option<Matching>) {
         match shared.shutdown.quiet.run_until_cancelled(take).await {
             Some(Ok(Dequeued::Tasks(taken) | Dequeued::Limited { tasks: taken, .. })) if !taken.is_empty() => {
                 backoff.succeeded();
-                left -= 1;
+                (left, seen) = (left - 1, Instant::now());
                 start(shared, taken, &mut slots, &mut places);
             }
-            Some(Ok(_)) => return backoff.succeeded(),
+            Some(Ok(_)) => {
+                backoff.succeeded();
+                if seen.elapsed() >= shared.broker.redis().response_timeout() * COMES_BACK {
+                    return;
+                }
+                drop((slots, places));
+                tokio::time::sleep(LOOK_WHETHER_IT_IS_BACK).await;
+            }
             Some(Err(error)) if error.is_ambiguous() => {
                 let seconds = patience.as_secs();
                 warn!(
@@ -93,7 +106,7 @@ async fn take(end: End, tasks: u32, matching: Option<Matching>) {
                      that is next in the queue, or at the way to Redis"
                 );
                 find_lost_at_once(shared, Lost { queue: queue.clone(), token, expires }).await;
-                patience = (patience * LONGER).min(LONGEST);
+                (patience, seen) = ((patience * LONGER).min(LONGEST), Instant::now());
                 // It is no outage while the others are served.
                 backoff.refused().await;
             }

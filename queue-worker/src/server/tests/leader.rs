@@ -8,7 +8,7 @@ impl Parts {
     /// A leader of this id that does this duty.
     fn leader(&self, id: &str, duty: &Probe) -> Leader {
         let duties: Arc<[Arc<dyn Duty>]> = Arc::new([Arc::new(duty.clone())]);
-        Leader::new(self.broker.clone(), self.clock.clone(), id, duties)
+        Leader::new(self.broker.clone(), self.clock.clone(), id, duties).looks(Duration::from_secs(8))
     }
 
     async fn ask(&self, duty: &str, in_seconds: i64) {
@@ -30,6 +30,8 @@ enum Answer {
     Ask(Broker),
     /// For longer than a look may take.
     Stuck(Arc<ManualClock>),
+    /// For longer than a duty is held at once.
+    Long(Arc<ManualClock>),
 }
 
 impl Probe {
@@ -63,6 +65,11 @@ impl Duty for Probe {
                 Some(Answer::Stuck(clock)) => {
                     clock.advance(Duration::from_secs(5));
                     std::future::pending().await
+                }
+                Some(Answer::Long(clock)) => {
+                    clock.advance(Duration::from_secs(5));
+                    tokio::time::sleep(Duration::from_secs(6)).await;
+                    Ok(None)
                 }
             }
         })
@@ -116,6 +123,24 @@ async fn leader_tries_again_what_panics_and_what_takes_too_long() {
     }
     leader.run_once().await.unwrap();
     assert_eq!(probe.looks(), 3);
+}
+
+/// One that moves a message of many megabytes, say.
+#[tokio::test]
+async fn a_look_that_takes_long_comes_to_its_end_and_its_duty_is_held_meanwhile() {
+    let (parts, probe) = (Parts::new().await, Probe::default());
+    let mut leader = parts.leader("one", &probe);
+    parts.ask("probe", 0).await;
+    probe.then(Answer::Long(parts.clock.clone()));
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(5_500)).await;
+        parts.broker.first_duty().await.unwrap()
+    };
+    let (done, held) = tokio::join!(leader.run_once(), meanwhile);
+    done.unwrap();
+    assert_eq!(held, Some((NOW + 5 + 16) * 1_000), "for 16 s from the last time on");
+    assert_eq!(probe.looks(), 1);
+    assert!(!parts.cmd::<bool>("EXISTS asynq:x:duties").await, "it is done");
 }
 
 /// A duty whose look never ends.
