@@ -38,10 +38,10 @@ local nodes, at = ARGV[11], ARGV[12]
 local now = redis.call('TIME')[1]
 local root = flow_load(prefix, '0')
 local number, flow = '0', root
--- Somebody goes on with it. The nodes of a workflow are cancelled by now.
+-- Somebody goes on with it. The nodes of a workflow are cancelled by now, and of a tree that is being forgotten parts are gone.
 local function found(known)
   local claimed = {}
-  if known.abandoned and not known.cancelled then
+  if known.abandoned and not known.cancelled and not root.forgotten then
     flow_set(known, 'abandoned', nil)
     flow_set(known, 'touched', now)
     claimed = flow_rules(todo, prefix, known, now) and flow_claim(todo, prefix, now) or {}

@@ -343,6 +343,10 @@ async fn a_child_that_was_abandoned_is_gone_on_with_only_while_its_parent_may_gr
     let again = whole.child().id("part").open().await.unwrap();
     assert_eq!((state(&again).await, again.existed()), (BatchState::Abandoned, true));
     assert!(again.add_all([member("a")]).await.is_err());
+    // Parts of it may be gone.
+    fixture.run("HSET asynq:x:{whole}:0:flow forgotten 1").await;
+    assert_eq!(state(&open().await).await, BatchState::Abandoned);
+    fixture.run("HDEL asynq:x:{whole}:0:flow forgotten").await;
     let whole = open().await;
     let again = whole.child().id("part").add_all([member("a")]).await;
     assert_eq!(state(&again.unwrap()).await, BatchState::Running);
