@@ -5,7 +5,7 @@ CREATE TABLE IF NOT EXISTS queue_outbox (
   -- What Redis knows it by, and the id of a task that has none of its own: leave it to the database.
   id uuid NOT NULL DEFAULT gen_random_uuid(),
   -- As a line of `queuectl enqueue --batch`, or what queue-outbox makes of a task; or a batch or a workflow, with `tasks` or `nodes`.
-  task json NOT NULL CHECK (json_typeof(task) = 'object' AND COALESCE(task->>'type', task->>'tasks', task->>'nodes', '') <> ''),
+  task json NOT NULL CONSTRAINT queue_outbox_task_has_type_tasks_or_nodes CHECK (json_typeof(task) = 'object' AND COALESCE(task->>'type', task->>'tasks', task->>'nodes', '') <> ''),
   queue text NOT NULL GENERATED ALWAYS AS (CASE WHEN task->>'type' IS NULL THEN '' ELSE COALESCE(task->>'queue', 'default') END) STORED,
   created_at timestamptz NOT NULL DEFAULT now(),
   refusal text,

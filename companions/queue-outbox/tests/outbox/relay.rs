@@ -189,7 +189,8 @@ async fn what_is_no_task_at_all_fails_where_it_is_written() {
     for task in ["[1]", "{}", r#"{"type":""}"#, r#"{"type":"","tasks":[]}"#, r#"{"payload":1}"#, "5"] {
         let error =
             client.execute("INSERT INTO queue_outbox (task) VALUES ($1::text::json)", &[&task]).await.unwrap_err();
-        assert!(error.code() == Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION), "{task}: {error}");
+        let broken = error.as_db_error().unwrap().constraint();
+        assert_eq!(broken, Some("queue_outbox_task_has_type_tasks_or_nodes"), "{task}: {error}");
     }
 }
 
