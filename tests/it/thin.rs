@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_admin::{Filter, Inspector};
-use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock};
+use queue_admin::{Direction, Filter, Inspector, Page};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskState};
 use queue_redis::{
     BatchState, Client, Fault, Parents, Redis, RedisOptions,
     broker::{Dequeued, MAX_TAKE_BYTES, Taken},
@@ -423,4 +423,37 @@ async fn doctor_and_filters_read_few_large_tasks_at_a_time() {
     assert_eq!(std::mem::take(&mut *reads.lock().unwrap()), 2, "two are more than four megabytes");
     assert_eq!(inspector.count("q", &Filter::new().task_type("job")).await.unwrap(), 3);
     assert_eq!(*reads.lock().unwrap(), 2);
+}
+
+/// 200 tasks of eight megabytes were gigabytes, in Redis and here.
+#[tokio::test]
+async fn lists_and_exports_hand_over_large_tasks_as_they_are_read() {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue("q").await.unwrap();
+    let ids = ["a", "b", "c", "d"];
+    fixture.put(ids.map(|id| large(id, 3_000_000))).await;
+    let redis = fixture.another_redis();
+    let reads: Arc<Mutex<usize>> = Arc::default();
+    redis.on_call({
+        let reads = reads.clone();
+        move |call| *reads.lock().unwrap() += usize::from(call.operation == "reading tasks")
+    });
+    let inspector = Inspector::new(redis);
+    let (page, filter) = (Page::default(), Filter::new().task_type("job"));
+    let so_far = |_| *reads.lock().unwrap();
+    assert_eq!(inspector.tasks_as("q", TaskState::Pending, page, so_far).await.unwrap(), [1, 2, 3, 4]);
+    assert_eq!(inspector.find_as("q", &filter, page, so_far).await.unwrap(), [5, 6, 7, 8]);
+    let list = inspector.list_as("q", &filter, Direction::Oldest, None, 9, 9, so_far);
+    assert_eq!(list.await.unwrap().tasks, [9, 10, 11, 12]);
+    let mut reader = inspector.reader("q", false);
+    for id in ids {
+        let read = reader.next().await.unwrap();
+        assert_eq!(read.iter().map(|task| &task.id[..]).collect::<Vec<_>>(), [id]);
+    }
+    assert!(reader.next().await.unwrap().is_empty());
+    assert_eq!(*reads.lock().unwrap(), 16);
+    // Of small ones, one answer is enough.
+    fixture.put((0..60).map(|n| large(&n.to_string(), 10))).await;
+    let tail = Page { skip: 4, size: 200 };
+    assert_eq!(inspector.tasks_as("q", TaskState::Pending, tail, so_far).await.unwrap(), [17; 60]);
 }

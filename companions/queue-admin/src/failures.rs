@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::fingerprint::{Fingerprint, pattern};
 use queue_core::{TaskInfo, TaskState};
@@ -59,7 +60,7 @@ pub struct Unread {
 pub struct Stretch {
     /// The queue.
     pub queue: String,
-    /// Its tasks.
+    /// Its tasks, without their payloads and results.
     pub tasks: Vec<TaskInfo>,
     /// Tasks of the queue looked at so far, with those that could not be read.
     pub looked_at: u64,
@@ -103,7 +104,13 @@ impl FailureScan {
     pub async fn next(&mut self) -> Result<Option<Stretch>, Error> {
         let filter = Filter::new().state(TaskState::Retry).state(TaskState::Archived);
         while let Some((queue, _)) = self.queues.front() {
-            let list = self.inspector.list(queue, &filter, Direction::Oldest, self.cursor.as_ref(), STEP, STEP);
+            // Those of 200 large tasks would be gigabytes.
+            let keep = |mut task: TaskInfo| {
+                (task.payload, task.result) = (Bytes::new(), None);
+                task
+            };
+            let list =
+                self.inspector.list_as(queue, &filter, Direction::Oldest, self.cursor.as_ref(), STEP, STEP, keep);
             let page = match list.await {
                 Err(Error::QueueNotFound(_)) => None,
                 page => Some(page?),

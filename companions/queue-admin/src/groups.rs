@@ -43,6 +43,21 @@ impl Inspector {
     /// # Errors
     /// When there is no such queue, or Redis cannot be asked or refuses.
     pub async fn group_tasks(&self, queue: &str, group: &str, page: Page) -> Result<Vec<TaskInfo>, Error> {
+        self.group_tasks_as(queue, group, page, |task| task).await
+    }
+
+    /// As [`group_tasks`](Self::group_tasks), with what `keep` makes of each task as soon as it is read: see
+    /// [`tasks_as`](Self::tasks_as).
+    ///
+    /// # Errors
+    /// As [`group_tasks`](Self::group_tasks).
+    pub async fn group_tasks_as<T>(
+        &self,
+        queue: &str,
+        group: &str,
+        page: Page,
+        keep: impl FnMut(TaskInfo) -> T,
+    ) -> Result<Vec<T>, Error> {
         self.require_queue(queue).await?;
         if page.size == 0 {
             return Ok(Vec::new());
@@ -50,6 +65,7 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let entries = range(&mut connection, &keys.group(group), page).await?;
-        self.read(&mut connection, &keys, TaskState::Aggregating, entries).await
+        let read = self.read(&mut connection, &keys, TaskState::Aggregating, entries, keep).await?;
+        Ok(read.into_iter().flatten().collect())
     }
 }

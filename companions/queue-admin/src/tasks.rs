@@ -11,6 +11,7 @@ use queue_core::{Clock as _, RawTask, TaskInfo, TaskMessage, TaskState};
 use super::Inspector;
 use queue_redis::Connection;
 use queue_redis::Error as RedisError;
+use queue_redis::broker::next_batch;
 
 use crate::error::Error;
 use crate::lenient::sorted;
@@ -54,6 +55,21 @@ impl Inspector {
     /// # Errors
     /// When there is no such queue, or Redis cannot be asked or refuses.
     pub async fn tasks(&self, queue: &str, state: TaskState, page: Page) -> Result<Vec<TaskInfo>, Error> {
+        self.tasks_as(queue, state, page, |task| task).await
+    }
+
+    /// As [`tasks`](Self::tasks), with what `keep` makes of each task. It is given a task as soon as it is read: whoever keeps
+    /// little of it never holds the payloads and results of a whole page, which may be gigabytes.
+    ///
+    /// # Errors
+    /// As [`tasks`](Self::tasks).
+    pub async fn tasks_as<T>(
+        &self,
+        queue: &str,
+        state: TaskState,
+        page: Page,
+        keep: impl FnMut(TaskInfo) -> T,
+    ) -> Result<Vec<T>, Error> {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
@@ -69,7 +85,8 @@ impl Inspector {
             Some(set) => range(&mut connection, &set, page).await?,
             None => self.aggregating(&mut connection, &keys, page).await?,
         };
-        self.read(&mut connection, &keys, state, entries).await
+        let read = self.read(&mut connection, &keys, state, entries, keep).await?;
+        Ok(read.into_iter().flatten().collect())
     }
 
     async fn aggregating(
@@ -97,22 +114,43 @@ impl Inspector {
         Ok(entries)
     }
 
-    pub(super) async fn read(
+    /// What `keep` makes of each of these tasks; `None` where no message can be read. No more of them travel at once than
+    /// [`next_batch`] lets: Redis holds an answer until all of it is sent.
+    pub(super) async fn read<T>(
         &self,
         connection: &mut Connection,
         keys: &QueueKeys,
         state: TaskState,
         entries: Vec<Entry>,
-    ) -> Result<Vec<TaskInfo>, Error> {
+        mut keep: impl FnMut(TaskInfo) -> T,
+    ) -> Result<Vec<Option<T>>, Error> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
         self.look_at_the_clock().await?;
+        let sizes = measure(connection, keys, entries.iter().map(|(id, _)| &id[..])).await?;
+        let mut sized = entries.into_iter().zip(sizes).peekable();
+        let mut kept = Vec::with_capacity(sized.len());
+        while sized.peek().is_some() {
+            let batch = next_batch(&mut sized, usize::MAX, |(_, size)| *size);
+            let entries = batch.into_iter().map(|(entry, _)| entry).collect();
+            let tasks = self.read_batch(connection, keys, state, entries).await?;
+            kept.extend(tasks.into_iter().map(|task| task.map(&mut keep)));
+        }
+        Ok(kept)
+    }
+
+    async fn read_batch(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        state: TaskState,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<Option<TaskInfo>>, Error> {
         let now = self.clock.now();
         let mut fetch = redis::pipe();
         for (id, _) in &entries {
-            let task = [keys.task_prefix().as_bytes(), id].concat();
-            fetch.cmd("HMGET").arg(task).arg("msg").arg("result").arg(PROGRESS).arg(CRASHES);
+            fetch.cmd("HMGET").arg(key(keys, id)).arg("msg").arg("result").arg(PROGRESS).arg(CRASHES);
         }
         // Only attempts have leases.
         let is_active = state == TaskState::Active;
@@ -127,14 +165,16 @@ impl Inspector {
         for (at, ((_, score), reply)) in entries.into_iter().zip(replies).enumerate() {
             let (message, result, progress, crashes): Row =
                 redis::from_redis_value(reply).map_err(|error| RedisError::unexpected("reading tasks", &error))?;
-            let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
-            let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
-            task.result = result.map(Bytes::from);
-            task.progress = progress.as_deref().and_then(Progress::parse);
-            task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
-            let lease = leases.get(at).copied().flatten();
-            task.is_orphaned = is_active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
-            tasks.push(task);
+            let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
+            tasks.push(message.map(|message| {
+                let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
+                task.result = result.map(Bytes::from);
+                task.progress = progress.as_deref().and_then(Progress::parse);
+                task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
+                let lease = leases.get(at).copied().flatten();
+                task.is_orphaned = is_active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+                task
+            }));
         }
         Ok(tasks)
     }
@@ -228,6 +268,26 @@ impl Inspector {
             _ => Ok(found),
         }
     }
+}
+
+/// How many bytes the messages and results of these tasks have.
+pub(super) async fn measure<'a>(
+    connection: &mut Connection,
+    keys: &QueueKeys,
+    ids: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<usize>, Error> {
+    let mut look = redis::pipe();
+    for id in ids {
+        let key = key(keys, id);
+        look.cmd("HSTRLEN").arg(&key).arg("msg").cmd("HSTRLEN").arg(&key).arg("result");
+    }
+    let sizes: Vec<usize> = connection.pipeline("measuring tasks", &look).await?;
+    Ok(sizes.chunks_exact(2).map(|pair| pair[0].saturating_add(pair[1])).collect())
+}
+
+/// The key of a task whose id may be no text.
+pub(super) fn key(keys: &QueueKeys, id: &[u8]) -> Vec<u8> {
+    [keys.task_prefix().as_bytes(), id].concat()
 }
 
 fn due(state: TaskState, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {

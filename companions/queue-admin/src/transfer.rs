@@ -1,6 +1,8 @@
 //! Reading all tasks of a queue.
 
 use std::collections::{HashMap, VecDeque};
+use std::iter::Peekable;
+use std::vec;
 
 use bytes::Bytes;
 use queue_core::TaskState;
@@ -18,6 +20,7 @@ use queue_redis::Error as RedisError;
 
 use crate::error::Error;
 use crate::lenient::total;
+use crate::tasks::{key, measure};
 
 /// How many days counters are kept.
 const DAYS: i64 = STATS_TTL_SECS / (24 * 60 * 60);
@@ -91,6 +94,7 @@ impl Inspector {
             keys: QueueKeys::new(queue),
             in_hand,
             left: VecDeque::new(),
+            found: None,
             seen: HashMap::new(),
             passes: 0,
             new_in_pass: 0,
@@ -110,6 +114,8 @@ pub struct Reader {
     keys: QueueKeys,
     in_hand: bool,
     left: VecDeque<Place>,
+    /// What was found last and is not read yet: large tasks are not all to be in memory at once.
+    found: Option<Found>,
     /// The ids that were met, and the states of the tasks that were given.
     seen: HashMap<Vec<u8>, Option<TaskState>>,
     passes: u32,
@@ -133,6 +139,14 @@ enum Place {
 /// An id with its score in its set.
 type Entry = (Vec<u8>, Option<i64>);
 
+/// Tasks of one place, with their sizes; the group they wait in.
+#[derive(Debug)]
+struct Found {
+    sized: Peekable<vec::IntoIter<(Entry, usize)>>,
+    state: TaskState,
+    group: Option<String>,
+}
+
 impl Reader {
     /// The next portion, empty only at the end.
     ///
@@ -140,6 +154,14 @@ impl Reader {
     /// When Redis cannot be asked or refuses.
     pub async fn next(&mut self) -> Result<Vec<StoredTask>, Error> {
         loop {
+            if let Some(mut found) = self.found.take() {
+                let tasks = self.tasks(&mut found).await?;
+                self.found = Some(found).filter(|found| found.sized.len() > 0);
+                if !tasks.is_empty() {
+                    return Ok(tasks);
+                }
+                continue;
+            }
             let Some(place) = self.left.pop_front() else {
                 let done = self.passes > 0 && (self.new_in_pass == 0 || self.passes >= MAX_PASSES);
                 if done {
@@ -149,10 +171,7 @@ impl Reader {
                 self.left = self.places();
                 continue;
             };
-            let tasks = self.read(place).await?;
-            if !tasks.is_empty() {
-                return Ok(tasks);
-            }
+            self.found = self.look(place).await?;
         }
     }
 
@@ -218,7 +237,7 @@ impl Reader {
         places
     }
 
-    async fn read(&mut self, place: Place) -> Result<Vec<StoredTask>, Error> {
+    async fn look(&mut self, place: Place) -> Result<Option<Found>, Error> {
         let mut connection = self.inspector.redis.pooled().await?;
         let (entries, state, group) = match place {
             Place::List(key, state, read) => {
@@ -247,68 +266,53 @@ impl Reader {
                     let key = self.keys.group(&group);
                     self.left.push_front(Place::Set(key, TaskState::Aggregating, 0, Some(group)));
                 }
-                return Ok(Vec::new());
+                return Ok(None);
             }
             Place::Staged => {
                 let sets: Vec<String> = connection.command("ZRANGE", (self.keys.aggregation_sets(), 0, -1)).await?;
                 for key in sets {
                     self.left.push_front(Place::Set(key, TaskState::Aggregating, 0, None));
                 }
-                return Ok(Vec::new());
+                return Ok(None);
             }
         };
         let new: Vec<Entry> = entries.into_iter().filter(|(id, _)| !self.seen.contains_key(id)).collect();
-        self.tasks(&mut connection, new, state, group.as_deref()).await
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let sizes = measure(&mut connection, &self.keys, new.iter().map(|(id, _)| &id[..])).await?;
+        let sized = new.into_iter().zip(sizes).collect::<Vec<_>>().into_iter().peekable();
+        Ok(Some(Found { sized, state, group }))
     }
 
-    /// Reads the hashes of these ids, no more at once than should travel together.
-    async fn tasks(
-        &mut self,
-        connection: &mut Connection,
-        entries: Vec<Entry>,
-        state: TaskState,
-        group: Option<&str>,
-    ) -> Result<Vec<StoredTask>, Error> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Reads the hashes of the next of these, no more than should travel together.
+    async fn tasks(&mut self, found: &mut Found) -> Result<Vec<StoredTask>, Error> {
+        let mut connection = self.inspector.redis.pooled().await?;
+        let batch = next_batch(&mut found.sized, MAX_BATCH, |(_, size)| *size);
         let mut look = redis::pipe();
-        for (id, _) in &entries {
-            let key = self.task(id);
-            look.cmd("HSTRLEN").arg(&key).arg("msg").cmd("HSTRLEN").arg(&key).arg("result");
+        for ((id, _), _) in &batch {
+            look.cmd("HGETALL").arg(self.task(id));
         }
-        let sizes: Vec<usize> = connection.pipeline("measuring tasks", &look).await?;
-        let sized = entries.into_iter().zip(sizes.chunks_exact(2).map(|pair| pair[0].saturating_add(pair[1])));
-        let mut sized = sized.peekable();
+        let hashes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = connection.pipeline("reading tasks", &look).await?;
         let mut tasks = Vec::new();
-        loop {
-            let batch = next_batch(&mut sized, MAX_BATCH, |(_, size)| *size);
-            if batch.is_empty() {
-                break;
+        for (((id, score), _), hash) in batch.into_iter().zip(hashes) {
+            // One that has moved on meanwhile is met again where it is now.
+            let in_place =
+                hash.iter().any(|(name, value)| name == b"state" && value == found.state.as_str().as_bytes());
+            if !in_place && !hash.is_empty() {
+                continue;
             }
-            let mut look = redis::pipe();
-            for ((id, _), _) in &batch {
-                look.cmd("HGETALL").arg(self.task(id));
-            }
-            let hashes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = connection.pipeline("reading tasks", &look).await?;
-            for (((id, score), _), hash) in batch.into_iter().zip(hashes) {
-                // One that has moved on meanwhile is met again where it is now.
-                let in_place = hash.iter().any(|(name, value)| name == b"state" && value == state.as_str().as_bytes());
-                if !in_place && !hash.is_empty() {
-                    continue;
+            let met = self.seen.entry(id.clone()).or_default();
+            self.new_in_pass += 1;
+            match stored(&self.queue, id, score, found.state, found.group.as_deref(), hash) {
+                Ok(task) => {
+                    *met = Some(task.state);
+                    tasks.push(task);
                 }
-                let met = self.seen.entry(id.clone()).or_default();
-                self.new_in_pass += 1;
-                match stored(&self.queue, id, score, state, group, hash) {
-                    Ok(task) => {
-                        *met = Some(task.state);
-                        tasks.push(task);
-                    }
-                    Err(unfit) => self.unfit.push(unfit),
-                }
+                Err(unfit) => self.unfit.push(unfit),
             }
         }
-        self.add_locks(connection, &mut tasks).await?;
+        self.add_locks(&mut connection, &mut tasks).await?;
         Ok(tasks)
     }
 
@@ -340,7 +344,7 @@ impl Reader {
     }
 
     fn task(&self, id: &[u8]) -> Vec<u8> {
-        [self.keys.task_prefix().as_bytes(), id].concat()
+        key(&self.keys, id)
     }
 }
 

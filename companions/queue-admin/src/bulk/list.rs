@@ -103,9 +103,9 @@ pub struct Searched {
 /// A page of a list.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Listing {
-    /// The tasks, in order.
-    pub tasks: Vec<TaskInfo>,
+pub struct Listing<T = TaskInfo> {
+    /// The tasks, or what was made of them, in order.
+    pub tasks: Vec<T>,
     /// Ids that are listed, of which no message could be read: it is damaged, or has just gone.
     pub unread: Vec<String>,
     /// Where the list goes on; `None` at its end.
@@ -135,6 +135,24 @@ impl Inspector {
         limit: usize,
         look_at: usize,
     ) -> Result<Listing, Error> {
+        self.list_as(queue, filter, direction, cursor, limit, look_at, |task| task).await
+    }
+
+    /// As [`list`](Self::list), with what `keep` makes of each task as soon as it is read: see [`tasks_as`](Self::tasks_as).
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    #[expect(clippy::too_many_arguments, reason = "those of `list`, and one")]
+    pub async fn list_as<T>(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        direction: Direction,
+        cursor: Option<&Cursor>,
+        limit: usize,
+        look_at: usize,
+        mut keep: impl FnMut(TaskInfo) -> T,
+    ) -> Result<Listing<T>, Error> {
         let question = question(queue, filter, direction);
         if cursor.is_some_and(|cursor| cursor.question != question) {
             return Err(BadCursor.into());
@@ -191,10 +209,13 @@ impl Inspector {
                 walk.go_on(&page[..seen], |_| false);
                 looked_at = looked_at.saturating_add(seen as u64);
                 let ids: Vec<Vec<u8>> = matching.iter().map(|(id, _)| id.clone()).collect();
-                let read = self.read(&mut connection, &keys, place.state, matching).await?;
-                let lost = ids.iter().filter(|id| !read.iter().any(|task| task.id.as_bytes() == &id[..]));
-                unread.extend(lost.map(|id| String::from_utf8_lossy(id).into_owned()));
-                tasks.extend(read);
+                let read = self.read(&mut connection, &keys, place.state, matching, &mut keep).await?;
+                for (id, task) in ids.iter().zip(read) {
+                    match task {
+                        Some(task) => tasks.push(task),
+                        None => unread.push(String::from_utf8_lossy(id).into_owned()),
+                    }
+                }
                 if tasks.len() + unread.len() >= limit || looked_at >= until {
                     let next = Cursor {
                         question,

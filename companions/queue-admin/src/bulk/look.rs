@@ -50,6 +50,20 @@ impl Inspector {
     /// # Errors
     /// When there is no such queue, or Redis cannot be asked or refuses.
     pub async fn find(&self, queue: &str, filter: &Filter, page: Page) -> Result<Vec<TaskInfo>, Error> {
+        self.find_as(queue, filter, page, |task| task).await
+    }
+
+    /// As [`find`](Self::find), with what `keep` makes of each task as soon as it is read: see [`tasks_as`](Self::tasks_as).
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub async fn find_as<T>(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        page: Page,
+        mut keep: impl FnMut(TaskInfo) -> T,
+    ) -> Result<Vec<T>, Error> {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
@@ -69,7 +83,8 @@ impl Inspector {
                 matching.drain(..skipped);
                 skip -= skipped;
                 matching.truncate(page.size - found.len());
-                found.extend(self.read(&mut connection, &keys, place.state, matching).await?);
+                let read = self.read(&mut connection, &keys, place.state, matching, &mut keep).await?;
+                found.extend(read.into_iter().flatten());
             }
         }
         Ok(found)

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::enqueue::key;
 use super::queues::to_value;
-use super::tasks::{STRIDE, filter, pages, searching};
+use super::tasks::{IN_LIST, STRIDE, filter, pages, searching, shown};
 use crate::Inner;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json, with_status};
@@ -128,7 +128,7 @@ pub(crate) async fn bin(request: Request) -> Answer {
     let read = |cursor: Option<Cursor>, left| async move {
         of.inspector().binned_tasks(id, filter, cursor.as_ref(), left, STRIDE.max(left)).await
     };
-    let mut answer = pages(of, filter, limit, read).await?;
+    let mut answer = pages(of, filter, limit, read, |task| shown(of, task, Some(IN_LIST))).await?;
     for name in ["operation", "tasks", "until"] {
         answer[name] = bin[name].clone();
     }

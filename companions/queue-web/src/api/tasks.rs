@@ -14,7 +14,7 @@ use super::queues::to_value;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, download, json, tagged, tags};
 
-/// Bytes of a payload or result that a list shows.
+/// Bytes of a payload, of a result and of each header that a list shows.
 pub(crate) const IN_LIST: usize = 1_024;
 /// The same of a task alone; all of it is at `/payload` and `/result`.
 const ALONE: usize = 64 * 1024;
@@ -27,10 +27,13 @@ pub(crate) const PAUSE_FACTOR: u32 = 4;
 /// Longest wait for the end of a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The task without what is hidden, its payload and result cut at so many bytes.
+/// The task without what is hidden, its payload and result cut at so many bytes. Alone, it has all of its headers.
 pub(crate) fn shown(request: &Request, task: TaskInfo, limit: Option<usize>) -> Result<Value, Problem> {
-    let limit = limit.unwrap_or(ALONE);
     let mut task = request.web.redact.task(task);
+    if let Some(limit) = limit {
+        task.headers.values_mut().for_each(|value| value.truncate(value.floor_char_boundary(limit)));
+    }
+    let limit = limit.unwrap_or(ALONE);
     let sizes = [Some(task.payload.len()), task.result.as_ref().map(bytes::Bytes::len)];
     cut(&mut task.payload, limit);
     task.result.iter_mut().for_each(|result| cut(result, limit));
@@ -91,21 +94,23 @@ pub(crate) async fn list(request: Request) -> Answer {
         Some(_) => return Err(Problem::invalid("order", "order is oldest or newest")),
     };
     let (of, filter) = (&request, &filter);
+    let keep = |task| shown(of, task, Some(IN_LIST));
     let read = |cursor: Option<Cursor>, left| async move {
-        of.inspector().list(queue, filter, direction, cursor.as_ref(), left, STRIDE.max(left)).await
+        of.inspector().list_as(queue, filter, direction, cursor.as_ref(), left, STRIDE.max(left), keep).await
     };
-    json(&pages(of, filter, limit, read).await?)
+    json(&pages(of, filter, limit, read, |shown| shown).await?)
 }
 
 /// Reads pages from the cursor of the request on, until there are so many tasks or the time of a search is over.
-pub(crate) async fn pages<F>(
+pub(crate) async fn pages<F, T>(
     request: &Request,
     filter: &Filter,
     limit: usize,
     mut read: impl FnMut(Option<Cursor>, usize) -> F,
+    show: impl Fn(T) -> Result<Value, Problem>,
 ) -> Result<Value, Problem>
 where
-    F: Future<Output = Result<Listing, Error>>,
+    F: Future<Output = Result<Listing<T>, Error>>,
 {
     let mut cursor: Option<Cursor> = request.param("cursor").map(str::parse).transpose().map_err(Error::BadCursor)?;
     let begun = Instant::now();
@@ -119,7 +124,7 @@ where
         let started = Instant::now();
         let page = read(cursor, limit - items.len()).await?;
         for task in page.tasks {
-            items.push(shown(request, task, Some(IN_LIST))?);
+            items.push(show(task)?);
         }
         let queue = request.param("queue");
         items.extend(page.unread.iter().map(|id| value!({ "id": id, "queue": queue, "unreadable": true })));

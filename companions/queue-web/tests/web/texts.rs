@@ -62,12 +62,13 @@ async fn deep_and_long_payloads_are_cut_and_not_parsed() {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let long = "é".repeat(300_000);
     let put = |id: &str, payload: &str| RawTask::new("t").queue("q").task_id(id).payload(payload.to_owned());
-    place.put([put("deep", &deep), put("long", &long)]).await;
+    place.put([put("deep", &deep), put("long", &long).header("note", &*long)]).await;
     let site = place.open();
     let list = site.get("/tasks?queue=q").await;
     assert!(list.text.len() < 8_000, "{}", list.text.len());
     let alone = site.get("/queues/q/tasks/long").await.json();
     assert_eq!((alone["payload_bytes"].as_u64(), alone["payload"].as_str().unwrap().len()), (Some(600_000), 65_536));
+    assert_eq!(alone["headers"]["note"], long);
     assert_eq!(site.get("/queues/q/tasks/long/payload").await.text, long);
     assert_eq!(site.get("/queues/q/tasks/deep/payload").await.text, deep);
 }

@@ -44,39 +44,65 @@ pub(crate) async fn run(list: ListArgs, session: &Session, out: &Output) -> Resu
 async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, CliError> {
     let size = list.size as usize;
     let page = Page { skip: (list.page as usize - 1).saturating_mul(size), size };
-    let inspector = session.inspector();
-    let tasks = match list.filter.only_group() {
-        Some(group) if list.state == TaskState::Aggregating => inspector.group_tasks(&list.queue, group, page).await?,
-        _ if list.filter.is_empty() => inspector.tasks(&list.queue, list.state, page).await?,
-        _ => inspector.find(&list.queue, &list.filter.filter(&[list.state]), page).await?,
-    };
     if out.json {
-        return out.json(&tasks.into_iter().map(view::Task::from).collect::<Vec<_>>());
+        return out.json(&tasks(list, session, page, view::Task::from).await?);
     }
-    if tasks.is_empty() {
+    let now = now();
+    let rows = tasks(list, session, page, |task| Row::of(&task, now)).await?;
+    if rows.is_empty() {
         let page = if list.page == 1 { String::new() } else { format!(" on page {}", list.page) };
         let fit = if list.filter.is_empty() { "" } else { " that fit" };
         return Ok(format!("no {} tasks{fit} in queue {:?}{page}\n", list.state, list.queue));
     }
-    Ok(render(list.state, &tasks, now(), out))
+    Ok(render(list.state, &rows, out))
+}
+
+/// What `keep` makes of the tasks of a page.
+async fn tasks<T>(
+    list: &ListArgs,
+    session: &Session,
+    page: Page,
+    keep: impl FnMut(TaskInfo) -> T,
+) -> Result<Vec<T>, CliError> {
+    let (inspector, queue) = (session.inspector(), &list.queue);
+    Ok(match list.filter.only_group() {
+        Some(group) if list.state == TaskState::Aggregating => {
+            inspector.group_tasks_as(queue, group, page, keep).await?
+        }
+        _ if list.filter.is_empty() => inspector.tasks_as(queue, list.state, page, keep).await?,
+        _ => inspector.find_as(queue, &list.filter.filter(&[list.state]), page, keep).await?,
+    })
+}
+
+/// What is shown of a task.
+struct Row {
+    is_orphaned: bool,
+    cells: [String; 4],
+    text: String,
+}
+
+impl Row {
+    fn of(task: &TaskInfo, now: DateTime<Utc>) -> Self {
+        let (cells, text) = cells(task, now);
+        Self { is_orphaned: task.is_orphaned, cells, text }
+    }
 }
 
 /// A row for each task. What comes last is a text of any length; in a terminal that is too narrow for it, it
 /// goes on a line of its own, because wrapped columns are hard to read and their ids hard to copy.
-fn render(state: TaskState, tasks: &[TaskInfo], now: DateTime<Utc>, out: &Output) -> String {
+fn render(state: TaskState, rows: &[Row], out: &Output) -> String {
     let (columns, text_column) = columns(state);
     let mut wide = Rows::unwrapped(out, &[&columns[..], &[text_column]].concat());
     let mut narrow = Rows::unwrapped(out, &columns);
-    for task in tasks {
-        let (cells, text) = cells(task, now);
-        narrow.add_marked(task.is_orphaned, cells.clone());
-        wide.add_marked(task.is_orphaned, cells.into_iter().chain([text]));
+    for Row { is_orphaned, cells, text } in rows {
+        narrow.add_marked(*is_orphaned, cells.clone());
+        wide.add_marked(*is_orphaned, cells.iter().chain([text]).cloned());
     }
     let Some(width) = out.terminal.map(|(width, _)| usize::from(width)).filter(|width| wide.width() > *width) else {
         return wide.render();
     };
     let narrow = narrow.render();
-    let texts = tasks.iter().map(|task| format!("    {}\n", shorten(&cells(task, now).1, width.saturating_sub(4))));
+    let texts = rows.iter().map(|row| format!("    {}\n", shorten(&row.text, width.saturating_sub(4))));
     let texts = [String::new()].into_iter().chain(texts);
     narrow.lines().zip(texts).map(|(line, text)| format!("{line}\n{text}")).collect()
 }
