@@ -94,7 +94,11 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
     {
         return Err(Problem::invalid(unknown, format!("there is no parameter {unknown:?} here")));
     }
-    let body = read(body, MAX_BODY).await?;
+    // What only looks has no use for a body, and anybody who may look could have us hold many large ones.
+    let body = match parts.method {
+        Method::GET | Method::HEAD => Bytes::new(),
+        _ => read(body, MAX_BODY).await?,
+    };
     let address =
         parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| address.ip().to_string());
     // asynqmon has no such parameter.

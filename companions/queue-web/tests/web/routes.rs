@@ -11,6 +11,8 @@ use queue_redis::{Redis, RedisOptions};
 use queue_web::{Identity, Web};
 use queue_worker::{Failure, Job, Router, Server};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::support::{Place, QUEUE, Served, Site, task, wait_for};
 
@@ -678,4 +680,36 @@ async fn it_works_below_any_path_and_says_what_a_browser_may_do() {
         assert_eq!(get(format!("{begin}/api/v1/queues")).await.status(), StatusCode::OK);
         assert_eq!(get(format!("{begin}/nothing")).await.status(), StatusCode::NOT_FOUND);
     }
+}
+
+/// Each took 8 MiB, and 30 s where it did not come.
+#[tokio::test]
+async fn the_body_of_a_request_that_only_looks_is_not_read() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let served = Served::start(&place.open().0).await;
+    let queues = format!("/api/v1/queues/{QUEUE}");
+    let head = |length: usize| format!("GET {queues} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+    let address = served.address.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    // One that has come is no request of its own.
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    let smuggled = head(0);
+    stream.write_all(format!("{}{smuggled}", head(smuggled.len())).as_bytes()).await.unwrap();
+    let next = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(next.as_bytes()).await.unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await.unwrap();
+    assert_eq!((told.matches("HTTP/1.1 200").count(), told.matches("\"archived\"").count()), (2, 1), "{told}");
+    assert!(told.ends_with("ok\n"), "{told}");
+    // One that does not come is not waited for.
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    stream.write_all(head(8 << 20).as_bytes()).await.unwrap();
+    let answer = async {
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).await.map(|_| begin)
+    };
+    let begin = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("an answer");
+    assert_eq!(&begin.unwrap(), b"HTTP/1.1 200");
+    drop(stream);
+    served.end().await;
 }
