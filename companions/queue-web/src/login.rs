@@ -10,14 +10,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tracing::{info, warn};
 
 use crate::auth::{Identity, digest, random};
 use crate::problem::Problem;
 use crate::request::Answer;
 use crate::session::{Session, locked};
-use crate::users::Users;
+use crate::users::{Memory, Users};
 
 /// Most sessions of one person: for another one, the oldest ends.
 const SESSIONS: usize = 20;
@@ -104,13 +104,13 @@ pub(crate) struct Login {
     sessions: Mutex<HashMap<[u8; 32], Identity>>,
     attempts: Mutex<Attempts>,
     waiting: Semaphore,
-    /// One password at a time: each takes a core and 19 MiB.
-    checking: Arc<Semaphore>,
+    /// One password at a time: each takes a core and 19 MiB, always the same ones.
+    checking: Arc<AsyncMutex<Memory>>,
 }
 
 impl Login {
     pub(crate) fn new(users: Users) -> Self {
-        let (waiting, checking) = (Semaphore::new(WAITING), Arc::new(Semaphore::new(1)));
+        let (waiting, checking) = (Semaphore::new(WAITING), Arc::default());
         Self { users, sessions: Mutex::default(), attempts: Mutex::default(), waiting, checking }
     }
 
@@ -143,13 +143,9 @@ impl Login {
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
         // Also when the caller goes away, the next one has to wait for the end.
-        let checking = self.checking.clone().acquire_owned().await.map_err(|_| too_many())?;
+        let mut memory = self.checking.clone().lock_owned().await;
         let (login, name) = (self.clone(), wish.name.clone());
-        let check = tokio::task::spawn_blocking(move || {
-            let found = login.users.check(&wish.name, &wish.password);
-            drop(checking);
-            found
-        });
+        let check = tokio::task::spawn_blocking(move || login.users.check(&wish.name, &wish.password, &mut memory));
         let found = check.await.map_err(|error| {
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
