@@ -205,12 +205,23 @@ impl Error {
             (_, code) => Some(code).filter(|code| ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&&**code)),
         };
         if let Some(code) = code {
-            let hint = hint_on(&code, error.detail().unwrap_or_default());
+            // The library keeps the words of Redis, which would tell one from the other.
+            let hint = match error.kind() {
+                ErrorKind::AuthenticationFailed if code == "NOAUTH" => {
+                    "; the password that was given is wrong, or this Redis wants none: put the password into the URL, as in \
+                     redis://:password@host, or leave it out"
+                }
+                _ => hint_on(&code, error.detail().unwrap_or_default()),
+            };
             return Self::Refused { operation: "the connection", code, message, hint };
         }
         let target = target.to_owned();
         if let Some(hint) = tls_hint(&message) {
             return Self::Tls { target, source: std::sync::Arc::new(error.clone()), hint };
+        }
+        if error.kind() == ErrorKind::Parse {
+            let source = format!("what answers there is no Redis, but maybe an HTTP or SSH server ({message})");
+            return Self::Unreachable { target, source: std::sync::Arc::new(std::io::Error::other(source)) };
         }
         if error.is_connection_dropped() && !error.is_connection_refusal() {
             // Redis says why, and that is lost with what we had sent by then.
@@ -287,7 +298,8 @@ fn first_failure(text: String) -> String {
 fn tls_hint(message: &str) -> Option<&'static str> {
     const OTHERS: &str = "its certificate is not for this host: use the name that it was made for";
     const EXPIRED: &str = "its certificate has expired, or the clock of this machine is wrong";
-    const HINTS: [(&str, &str); 9] = [
+    const EARLY: &str = "its certificate is not valid yet, or the clock of this machine is wrong";
+    const HINTS: [(&str, &str); 13] = [
         ("KeyMismatch", "the key does not belong to the certificate: give the right one (TlsOptions::client)"),
         // Alerts are what the server thinks of us.
         ("CertificateRequired", "the server wants a certificate: give one (TlsOptions::client)"),
@@ -299,6 +311,18 @@ fn tls_hint(message: &str) -> Option<&'static str> {
         ("not valid for", OTHERS),
         ("Expired", EXPIRED),
         ("expired:", EXPIRED),
+        ("NotValidYet", EARLY),
+        ("not valid yet", EARLY),
+        (
+            "CaUsedAsEndEntity",
+            "its certificate is that of an authority, which no server may show: let the authority sign one for the server, or make \
+             it anew as no authority (openssl req -x509 -addext basicConstraints=critical,CA:FALSE)",
+        ),
+        (
+            "UnsupportedCertVersion",
+            "its certificate is of X.509 version 1: make it anew with extensions, which makes it one of version 3 (openssl x509 -req \
+             -extfile, or openssl req -x509 -addext, with subjectAltName=DNS:host)",
+        ),
         (
             "invalid peer certificate",
             "its certificate is not signed by a root that is trusted here: give the right one (TlsOptions::ca)",
@@ -326,7 +350,10 @@ fn other_server(message: &str) -> &'static str {
     let unknown = message.strip_prefix("unknown command ").unwrap_or_default().trim_start_matches(['\'', '`']);
     // Another server can have these renamed.
     if unknown.starts_with("SCRIPT") || unknown.starts_with("SELECT") {
-        return "; a Sentinel does not know it: if this is one, write redis-sentinel://host:port,host:port/0?master=NAME for redis://";
+        return "; a Sentinel does not know it: if this is one, write redis-sentinel://host:port,host:port/0?master=NAME instead";
+    }
+    if message.contains("DB index is out of range") {
+        return "; this Redis has no database of this number: those of its configuration are 0 to 15, unless `databases` says otherwise";
     }
     if unknown.starts_with("SENTINEL") {
         return "; this is a Redis and no Sentinel: write redis:// for redis-sentinel://, or the address of a Sentinel (port 26379, mostly)";
@@ -354,5 +381,61 @@ pub(crate) fn hint(code: &str) -> &'static str {
         "TRYAGAIN" => "; the slot of the queue is moving to another node of the cluster: try again later",
         "CLUSTERDOWN" => "; the cluster misses some of its slots",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_errors_tell_what_to_do() {
+        for (message, told) in [
+            ("invalid peer certificate: certificate not valid yet: verification time 1", "not valid yet, or the clock"),
+            ("invalid peer certificate: NotValidYet", "not valid yet, or the clock"),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
+            ("invalid peer certificate: Other(OtherError(UnsupportedCertVersion))", "version 3"),
+            ("invalid peer certificate: UnknownIssuer", "not signed by a root"),
+        ] {
+            assert!(tls_hint(message).unwrap().contains(told), "{message}");
+        }
+    }
+    #[test]
+    fn what_is_no_server_of_the_kind_named_is_told_from_its_words() {
+        for (message, told) in [
+            // redis+cluster:// leads here, too.
+            ("unknown command 'SCRIPT', with args beginning with: 'LOAD' ", "?master=NAME instead"),
+            ("DB index is out of range", "has no database of this number"),
+            ("something else", ""),
+        ] {
+            assert!(hint_on("ERR", message).contains(told) && hint_on("ERR", message).is_empty() == told.is_empty());
+        }
+    }
+
+    /// Redis' own words are not kept: only that a password was refused.
+    #[test]
+    fn a_password_that_is_refused_is_not_asked_for_again() {
+        let refused = RedisError::from((ErrorKind::AuthenticationFailed, "Password authentication failed"));
+        let told = Error::from_connecting(&refused, "here");
+        assert!(told.is_outage() && told.to_string().contains("or this Redis wants none"), "{told}");
+    }
+
+    /// The library's parser says at which byte.
+    #[tokio::test]
+    async fn a_server_that_is_no_redis_is_called_so() {
+        use tokio::io::AsyncWriteExt as _;
+        for banner in ["SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n<!DOCTYPE HTML>"] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("redis://{}", listener.local_addr().unwrap());
+            let answers = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(banner.as_bytes()).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let options = crate::RedisOptions::default();
+            let redis = crate::Redis::lazy(&url, options).unwrap();
+            let error = tokio::select! { error = redis.ping() => error.unwrap_err(), () = answers => unreachable!() };
+            assert!(error.to_string().contains("what answers there is no Redis"), "{error}");
+        }
     }
 }

@@ -56,6 +56,9 @@ fn read(url: &str) -> Result<Address, Error> {
     }
     let info = match split {
         Some(("redis-socket", rest)) => socket(rest),
+        Some(("redis" | "rediss" | "valkey" | "valkeys", rest)) if hides_host(rest) => {
+            Err("the host stands behind a #, / or ?; in a password these are written %23, %2F and %3F".to_owned())
+        }
         _ => url
             .into_connection_info()
             .map_err(|error| describe_error(url, &error))
@@ -97,6 +100,12 @@ fn decode(text: &str) -> Result<String, String> {
     decoded.map(std::borrow::Cow::into_owned).map_err(|_| "it holds bytes that are not UTF-8".to_owned())
 }
 
+/// Whether a login ends too early: all up to the last @ is one, and no host, path or fragment has an @ in it.
+fn hides_host(rest: &str) -> bool {
+    let authority = rest.split(['#', '/', '?']).next().unwrap_or_default();
+    !authority.contains('@') && rest.contains('@')
+}
+
 /// A parameter that is passed over leads to another database, or to another user.
 fn all_is_known(url: &str) -> Result<(), String> {
     let Ok(url) = Url::parse(url) else { return Ok(()) };
@@ -122,6 +131,9 @@ fn describe_error(url: &str, error: &redis::RedisError) -> String {
     match Url::parse(url) {
         Err(parse) => format!("{parse}"),
         Ok(parsed) if !KNOWN.contains(&parsed.scheme()) => format!("the scheme {:?} is not known", parsed.scheme()),
+        Ok(parsed) if parsed.path().trim_start_matches('/').parse::<i64>().is_err() && parsed.path().len() > 1 => {
+            "the path should be the number of a database, as in redis://host/3".to_owned()
+        }
         Ok(_) => error.detail().map_or_else(|| error.category().to_owned(), str::to_owned),
     }
 }
@@ -136,7 +148,15 @@ fn describe(info: &ConnectionInfo) -> String {
 #[cfg(feature = "tls")]
 fn check_tls(address: &Address, tls: &TlsOptions) -> Result<(), Error> {
     crate::tls::check(tls).map_err(|error| {
-        let hint = "a certificate or key that was given (TlsOptions) is damaged";
+        // As OpenSSL writes it, in either form.
+        let is_locked = |key: &[u8]| key.windows(9).any(|word| word == b"ENCRYPTED");
+        let hint = match &tls.client {
+            Some((_, key)) if is_locked(key) => {
+                "the key (TlsOptions::client) is encrypted, and a passphrase cannot be given: write it without one (openssl pkey -in \
+                 key -out plain)"
+            }
+            _ => "a certificate or key that was given (TlsOptions) is damaged",
+        };
         Error::Tls { target: address.to_string(), source: std::sync::Arc::new(error), hint }
     })
 }
@@ -187,6 +207,33 @@ mod tests {
             "redis-socket:///r%zz",
         ] {
             assert!(read(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn whoever_writes_a_url_wrongly_is_told_what_is_wrong() {
+        for (url, told) in [
+            ("redis://:p#ss@h", "%23"),
+            ("redis://user:12#ss@h", "%23"),
+            ("rediss://:p/ss@h:7", "%2F"),
+            ("redis://:p?ss@h", "%3F"),
+            ("redis://h/abc", "the path should be the number of a database"),
+            ("redis://:pass@h/1/2", "the path should be the number of a database"),
+        ] {
+            let refused = read(url).unwrap_err();
+            assert!(refused.contains(told) && !refused.contains("ss@"), "{url}: {refused}");
+        }
+        assert_eq!(read("redis://:p%23%2F%3Fss@h/1").unwrap().3.as_deref(), Some("p#/?ss"));
+        assert!(read("redis+unix:///a@b/r.sock").is_ok());
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn an_encrypted_key_is_not_called_damaged() {
+        for key in ["-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n", "no key"] {
+            let tls = TlsOptions { client: Some((Vec::new(), key.into())), ..TlsOptions::default() };
+            let told = parse("rediss://h", &tls).err().unwrap().to_string();
+            assert_eq!(told.contains("is encrypted"), key != "no key", "{told}");
         }
     }
 

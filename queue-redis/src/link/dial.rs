@@ -63,7 +63,17 @@ impl Dialer {
 
     async fn connect_with(&self, config: AsyncConnectionConfig, settings: &RedisConnectionInfo) -> RedisResult<Wire> {
         let connect = async { Wire::over(self.open().await?, settings, config, self.options.response_timeout).await };
-        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let late = |_| {
+            // A Redis without TLS waits for the rest of what it takes for a command.
+            Err(match self.address {
+                ConnectionAddr::TcpTls { .. } => {
+                    let said = "timed out (where Redis speaks no TLS, the URL is redis:// and not rediss://)";
+                    io::Error::new(io::ErrorKind::TimedOut, said)
+                }
+                _ => io::ErrorKind::TimedOut.into(),
+            }
+            .into())
+        };
         tokio::time::timeout(self.options.connect_timeout, connect).await.unwrap_or_else(late)
     }
 
@@ -123,6 +133,22 @@ mod tests {
 
     use super::*;
     use crate::address::{self, Address};
+
+    #[tokio::test]
+    async fn whoever_waits_for_tls_in_vain_is_told_that_there_may_be_none() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = silent.local_addr().unwrap();
+        let options = RedisOptions { connect_timeout: Duration::from_millis(50), ..RedisOptions::default() };
+        for (scheme, is_told) in [("rediss", true), ("redis", false)] {
+            let Address::Server(info) = address::parse(&format!("{scheme}://{at}"), &options.tls).unwrap() else {
+                panic!("it is one server")
+            };
+            let connected = Dialer::new(&info, &options).connect_to_listen(options.config()).await;
+            let error = connected.err().unwrap();
+            let told = crate::Error::from_connecting(&error, "here").to_string();
+            assert!(error.is_timeout() && told.contains("the URL is redis:// and not rediss://") == is_told, "{told}");
+        }
+    }
 
     #[tokio::test]
     async fn of_several_addresses_the_first_with_tls_counts_and_not_the_first_that_takes_connections() {
