@@ -171,8 +171,9 @@ impl RedisClock {
 
         let corrected_ns = machine_ns.saturating_sub(ahead_ns);
         if corrected_ns != 0 && corrected_ns.saturating_sub(last.told_ns).saturating_abs() > TOLERANCE_NS {
-            let by = Seconds(corrected_ns);
-            warn!(%by, "this machine's clock is ahead of Redis' by so much; Redis' counts, set this one right");
+            let by = Seconds(corrected_ns.saturating_abs());
+            let side = if corrected_ns > 0 { "ahead of" } else { "behind" };
+            warn!(%by, "this machine's clock is {side} Redis' by so much; Redis' counts, set this one right");
             last.told_ns = corrected_ns;
         } else if corrected_ns == 0 && last.told_ns != 0 {
             info!("this machine's clock and Redis' agree again");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::log::tests::lines_of;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -102,4 +103,13 @@ fn an_answer_that_took_long_is_believed_only_as_far_as_it_contradicts() {
     assert_eq!(ask(6, 100), 106, "it may have been given at any moment of these six seconds");
     assert_eq!(ask(4, 160), 162);
     assert_eq!(ask(4, 163), 166, "what is known already fits this answer");
+}
+
+#[test]
+fn a_clock_that_is_off_is_told_by_its_side() {
+    for (redis, expected) in [(3_700, "behind Redis' by so much"), (40, "ahead of Redis' by so much")] {
+        let lines = lines_of(|| told(&RedisClock::new(Machine::at(100)), redis));
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.contains(expected) && !line.contains("=-"), "{line}");
+    }
 }

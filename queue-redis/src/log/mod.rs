@@ -134,7 +134,7 @@ impl Visit for Text {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -164,16 +164,21 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
+    /// What is logged meanwhile on this thread.
+    pub(crate) fn lines_of(work: impl FnOnce()) -> Vec<String> {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        tracing::subscriber::with_default(Kept(lines.clone()), work);
+        std::mem::take(&mut *lines.lock().unwrap())
+    }
+
     #[test]
     fn lines_have_level_message_and_fields_and_stay_one_line() {
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        tracing::subscriber::with_default(Kept(lines.clone()), || {
+        let lines = lines_of(|| {
             let error = "boom\n\u{1b}[31m";
             tracing::warn!(task = "a b", attempt = 2, %error, "task failed");
             tracing::debug!("too fine");
             tracing::error!(target: "hyper", "not ours");
         });
-        let lines = lines.lock().unwrap();
         let [line] = &lines[..] else { panic!("{lines:?}") };
         let (_, rest) = line.split_once("Z ").unwrap();
         assert_eq!(rest, " WARN queue_redis: task failed task=\"a b\" attempt=2 error=boom\\n\\u{1b}[31m\n");
