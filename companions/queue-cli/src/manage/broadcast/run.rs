@@ -1,18 +1,18 @@
 //! `queuectl broadcast run`.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use queue_core::RawTask;
 use queue_core::broadcast::{LeftOut, To, Verdict};
-use queue_redis::{BatchError, Broadcast, BroadcastBuilder, BroadcastStatus, EnqueueError};
+use queue_core::{Clock, RawTask, SystemClock};
+use queue_redis::{BatchError, Broadcast, BroadcastBuilder, BroadcastStatus, EnqueueError, Redis, RedisClock};
 use serde::Serialize;
 
 use super::look::{View, describe, summary};
 use crate::enqueue;
 use crate::error::{CliError, complain, exit};
 use crate::given::Given as _;
-use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -101,9 +101,8 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
     if let Some(Quorum::Of(servers)) = args.quorum {
         broadcast = broadcast.quorum(servers);
     }
-    let at = |time| {
-        SystemTime::from(now()).checked_add(time).ok_or_else(|| CliError::Usage("that is too far away".to_owned()))
-    };
+    let now = redis_time(session.redis(), Arc::new(SystemClock)).await?;
+    let at = |time| now.checked_add(time).ok_or_else(|| CliError::Usage("that is too far away".to_owned()));
     broadcast = broadcast
         .given(args.queue, BroadcastBuilder::queue)
         .given(args.deadline.map(at).transpose()?, BroadcastBuilder::deadline)
@@ -120,6 +119,13 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
         return out.told(&view, &view.id);
     }
     wait(&sent, args.wait_timeout, out).await
+}
+
+/// What time it is by the clock of Redis, by which broadcasts end: by one that is behind, a deadline may be over already.
+async fn redis_time(redis: &Redis, machine: Arc<dyn Clock>) -> Result<SystemTime, CliError> {
+    let clock = RedisClock::new(machine);
+    clock.compare(redis).await?;
+    Ok(clock.now().into())
 }
 
 /// All that a broadcast is made of stands on the command line, so that what it cannot be is wrong there.
@@ -152,5 +158,31 @@ async fn wait(sent: &Broadcast, up_to: Option<Duration>, out: &Output) -> Result
             let text = format!("broadcast {id:?} is not decided in time; {}", summary(&status));
             Err(CliError::Coded(exit::TIMEOUT, text))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_redis::embedded::RedisServer;
+
+    use super::*;
+
+    /// A machine whose clock is behind.
+    #[derive(Debug)]
+    struct Behind;
+
+    impl Clock for Behind {
+        fn now_ns(&self) -> i64 {
+            SystemClock.now_ns() - 3_600_000_000_000
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deadline_counts_from_the_time_of_redis() {
+        let server = RedisServer::start().await.unwrap();
+        let before = SystemTime::from(SystemClock.now());
+        let time = redis_time(&server.redis(), Arc::new(Behind)).await.unwrap();
+        assert!(time + Duration::from_secs(60) > before, "{time:?}");
+        server.stop().await;
     }
 }
