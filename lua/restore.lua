@@ -2,7 +2,8 @@
 --
 -- Transition: (absent) -> pending, scheduled, retry, archived, completed, aggregating     Go: (none)
 -- The note is written with the tasks, so that an import that died half-way goes on where it was, also when
--- tasks it has stored are done and gone by then.
+-- tasks it has stored are done and gone by then. An archived task is stored only where the archive has room: the next one that dies
+-- would push it out, or an older one.
 --
 -- KEYS
 --   1  record     asynq:{<queue>}:x:import:<export>  HASH: line, stored, refused
@@ -15,6 +16,7 @@
 --   1  from       where the note must stand: the last line that was taken, 0 at the beginning
 --   2  to         where it will stand
 --   3  keep       seconds to keep the note
+--   4  max        how many archived tasks to keep
 --   then for each task
 --   +1 id         task id
 --   +2 state      its state
@@ -29,10 +31,11 @@
 --   a  stored
 --   l  another task holds the lock; nothing was written
 --   w  the task is gone and its window is open; nothing was written
+--   x  the archive is full; nothing was written
 --   else the id is taken, by the task with this message; nothing was written
 -- needs: can_store nth store
 local record, groups = KEYS[1], KEYS[2]
-local from, to, keep = ARGV[1], ARGV[2], ARGV[3]
+local from, to, keep, max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local reached = redis.call('HGET', record, 'line') or '0'
 if reached ~= from then
@@ -45,7 +48,7 @@ local function check(key, expected)
   return found == 'none' or found == expected
 end
 local fits = check(groups, 'set')
-local first, at, checked = {}, 4, {} -- first: where the arguments of each task begin
+local first, at, checked = {}, 5, {} -- first: where the arguments of each task begin
 for n = 1, (#KEYS - 2) / 3 do
   local _, _, place = nth(KEYS, 3, 3, n)
   local _, state, _, _, _, length = nth(ARGV, at, 6, 1)
@@ -65,7 +68,9 @@ for n = 1, #first do
   local task, lock, place = nth(KEYS, 3, 3, n)
   local id, state, score, group, ttl, length = nth(ARGV, first[n], 6, 1)
   local word = can_store(task, id, '', lock, ttl)
-  if word == 'a' then
+  if word == 'a' and state == 'archived' and redis.call('ZCARD', place) >= max then
+    word = 'x'
+  elseif word == 'a' then
     local fields = { nth(ARGV, first[n] + 6, tonumber(length), 1) }
     store(state, place, task, id, nil, score, lock, ttl, group, groups, fields)
     stored = stored + 1

@@ -4,6 +4,8 @@
 -- Pending tasks are taken next; the last one given is the first. A task that waited for room under a limit becomes pending as well if
 -- its lane has forgotten it: a take gives it its old place. The others have the time that they had. A task gets its lock back
 -- for as long as it would have held it. What is pending or in a set when this is sent again is told to be missing: from the bin.
+-- An archived task comes back only where the archive has room: otherwise the next one that dies would push it out, for its score is old.
+-- One that became too old for the archive meanwhile counts as archived now; otherwise it would be deleted at once.
 --
 -- KEYS
 --   1  piece     asynq:{<queue>}:x:bin:<op>:<n>     LIST
@@ -15,7 +17,9 @@
 --   1  prefix    asynq:{<queue>}:
 --   2  bin       asynq:{<queue>}:x:bin:<op>:t:
 --   3  now_ms    unix time in milliseconds
---   4  entry     what members of flows tell (see tell) that have not ended: stamp and outcome; empty if none of the tasks is one
+--   4  cutoff    archived tasks of this second or earlier are too old
+--   5  max       how many archived tasks to keep
+--   6  entry     what members of flows tell (see tell) that have not ended: stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id        task id
 -- DERIVED
@@ -26,10 +30,11 @@
 --   i  another task has the id
 --   l  another task holds the uniqueness lock
 --   p  there is no such state, or its list or set is a key of another type
---   With i, l and p nothing was written.
+--   x  the archive is full
+--   With i, l, p and x nothing was written.
 -- needs: can_store is_wrong_type lock_of set_of store
 local piece, pending, groups, outcomes, lists = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local prefix, bin, now_ms, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local prefix, bin, now_ms, cutoff, max, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 if entry ~= '' then
   -- needs: can_tell
@@ -46,7 +51,7 @@ local function fits(key, expected)
 end
 
 local words, back = {}, {}
-for n, id in ipairs({ unpack(ARGV, 5) }) do
+for n, id in ipairs({ unpack(ARGV, 7) }) do
   local binned, task, word = bin .. id, prefix .. 't:' .. id, 'm'
   local fields = redis.pcall('HMGET', binned, 'state', 'group', 'x_bin_score', 'x_bin_lock', 'x_waits')
   if not is_wrong_type(fields) and fields[1] then
@@ -62,6 +67,13 @@ for n, id in ipairs({ unpack(ARGV, 5) }) do
     if word == 'a' and not (types[state] and (score or state == 'pending') and (group or state ~= 'aggregating')
       and fits(place, types[state]) and (not group or fits(groups, 'set'))) then
       word = 'p'
+    end
+    if word == 'a' and state == 'archived' then
+      if redis.call('ZCARD', place) >= tonumber(max) then
+        word = 'x'
+      elseif tonumber(score) <= tonumber(cutoff) then
+        score = string.format('%.0f', math.floor(now_ms / 1000))
+      end
     end
     if word == 'a' then
       redis.call('RENAME', binned, task)

@@ -294,14 +294,14 @@ pub enum Error {
         /// What can be done instead; empty or beginning with `"; "`.
         hint: &'static str,
     },
-    /// As many tasks were archived as the archive keeps; archiving more would delete the first of them.
+    /// The archive has as many tasks as it keeps; each more would delete another one.
     #[error(
-        "the archive of queue {queue:?} keeps {archived} tasks, and so many were archived; the others are where they were: delete them, or deal with the archived ones first"
+        "the archive of queue {queue:?} keeps {archived} tasks, and has so many; the others are where they were: delete them, or deal with the archived ones first"
     )]
     ArchiveFull {
         /// Queue name.
         queue: String,
-        /// How many were archived before.
+        /// How many are archived.
         archived: u64,
     },
     /// The message stored with a task cannot be decoded.

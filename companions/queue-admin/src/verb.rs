@@ -294,7 +294,7 @@ static ACTIONS: &[ActionInfo] = actions! {
         "What it has changed stays so; the rest is left alone.";
     Bin(BinVerb::Restore), "bin.restore", "Restore", "restored", None, "bin restore",
         Some(("POST", "/operations")), Delete, false,
-        "They are again what they were; those whose id or lock another task has by now stay in the bin.";
+        "They are again what they were; those whose id or lock another task has by now, and those for which a full archive has no room, stay in the bin.";
     Bin(BinVerb::Empty), "bin.empty", "Delete for good", "deleted for good", None, "bin empty",
         Some(("DELETE", "/bin/{operation}")), Delete, true,
         "They cannot be brought back.";

@@ -2,7 +2,7 @@
 
 use queue_core::flow::{MemberOutcome, is_member};
 use queue_core::keys::QueueKeys;
-use queue_core::limits::{BIN_KEPT_SECS, BIN_SPREAD_SECS};
+use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, BIN_KEPT_SECS, BIN_SPREAD_SECS};
 use redis::Cmd;
 
 use super::duties::MEMBERS;
@@ -42,6 +42,8 @@ pub enum Undeleted {
     Locked,
     /// What is remembered of its state leads nowhere, or there is a key of another type.
     Misplaced,
+    /// It was archived, and the archive is full.
+    Full,
 }
 
 fn undeleted(word: Word) -> Option<Undeleted> {
@@ -51,6 +53,7 @@ fn undeleted(word: Word) -> Option<Undeleted> {
         Word::IdTaken => Some(Undeleted::IdTaken),
         Word::Locked => Some(Undeleted::Locked),
         Word::Misplaced => Some(Undeleted::Misplaced),
+        Word::Full => Some(Undeleted::Full),
         _ => None,
     }
 }
@@ -90,7 +93,8 @@ impl Broker {
     }
 
     /// Brings tasks back from a bin; 1 to [`MAX_BATCH`](super::MAX_BATCH) that are in this piece of it. Pending ones are taken
-    /// next, the last one given first. Members of batches tell that they run again.
+    /// next, the last one given first. An archived one that is too old for the archive counts as archived now. Members of batches tell that
+    /// they run again.
     ///
     /// # Errors
     /// As [`run_tasks`](Self::run_tasks).
@@ -112,6 +116,7 @@ impl Broker {
         call.arg(keys.bin_piece(bin.operation, bin.piece)).arg(keys.pending()).arg(keys.groups());
         telling.with_keys(&mut call);
         call.arg(keys.prefix()).arg(keys.bin_prefix(bin.operation)).arg(now_ms);
+        call.arg(now_ms / 1_000 - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
         telling.with_entry(&mut call);
         super::manage::with_ids(&mut call, ids);
         verdicts(UNDELETE_TASKS.name, &self.redis.run(&UNDELETE_TASKS, &call).await?, ids.len(), undeleted)

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::ARCHIVE_MAX;
 use queue_core::{TaskState, UniqueUntil};
 use redis::Value;
 
@@ -25,6 +26,8 @@ pub enum RestoreVerdict {
     Duplicate,
     /// It is gone, and its window is open still: it was stored in this window before.
     InWindow,
+    /// It is archived, and the archive is full.
+    ArchiveFull,
 }
 
 /// What a call to restore tasks did.
@@ -49,7 +52,7 @@ pub struct RestoreNote {
 }
 
 impl RestoreNote {
-    /// How many tasks were left out, because their ids or locks were taken by others.
+    /// How many tasks were left out, because their ids or locks were taken by others, or the archive was full.
     pub fn left_out(&self) -> u64 {
         self.refused.saturating_sub(self.present)
     }
@@ -112,7 +115,7 @@ impl Broker {
             let container = keys.container(task.state).unwrap_or_else(|| keys.group(group));
             call.arg(key).arg(lock).arg(container);
         }
-        call.arg(from).arg(to).arg(RECORD_TTL_SECS);
+        call.arg(from).arg(to).arg(RECORD_TTL_SECS).arg(ARCHIVE_MAX);
         for (task, (_, ttl)) in tasks.iter().zip(&ttls) {
             // A group is listed while a task waits in it.
             let group = task.group.as_deref().filter(|_| task.state == TaskState::Aggregating).unwrap_or_default();
@@ -129,6 +132,7 @@ impl Broker {
                     Value::BulkString(text) if text == b"a" => Ok(RestoreVerdict::Stored),
                     Value::BulkString(text) if text == b"l" => Ok(RestoreVerdict::Duplicate),
                     Value::BulkString(text) if text == b"w" => Ok(RestoreVerdict::InWindow),
+                    Value::BulkString(text) if text == b"x" => Ok(RestoreVerdict::ArchiveFull),
                     Value::BulkString(message) => Ok(RestoreVerdict::IdTaken(message.into())),
                     other => Err(Error::unexpected(RESTORE.name, &other)),
                 };

@@ -44,4 +44,5 @@ words! {
     'y' Barred "barred: what it waits for has not come"
     'k' NotKept "not kept: the ledger does not have what is needed for it"
     'b' Beyond "beyond what one call may change"
+    'x' Full "beyond what the archive keeps: it is full"
 }

@@ -117,8 +117,8 @@ async fn tasks_go_into_the_bin_and_back_in_short_calls() {
     fixture.run("CONFIG SET slowlog-log-slower-than 0").await;
     let ada = admin(&inspector, Role::Admin);
     let mut spec = delete_all();
-    // Before the ids: the command, the script, how many keys, seven keys and eight arguments, or three and four.
-    for before in [18, 10] {
+    // Before the ids: the command, the script, how many keys, seven keys and eight arguments, or three and six.
+    for before in [18, 12] {
         fixture.run("SLOWLOG RESET").await;
         let operation = finish(&inspector, &begin(&ada, spec).await.id).await;
         assert_eq!(operation.changed, 120);
@@ -526,6 +526,34 @@ async fn an_operation_interrupts_no_task_of_another_queue() {
             .collect();
         assert_eq!(told, expected, "{queue}");
     }
+}
+
+/// They were deleted by the next task that died, though all of them were told to be restored.
+#[tokio::test]
+async fn what_was_archived_stays_in_the_bin_when_the_archive_is_full_and_the_rest_comes_back() {
+    let (fixture, inspector) = start().await;
+    for n in 0..30 {
+        let state = if n % 3 == 0 { TaskState::Scheduled } else { TaskState::Archived };
+        fixture.put_in(state, job(&format!("t{n}"))).await;
+    }
+    let ada = admin(&inspector, Role::Admin);
+    let all = Filter::new().state(TaskState::Archived).state(TaskState::Scheduled);
+    let id = begin(&ada, OperationSpec::new(Work::Delete, QUEUE, &all)).await.id;
+    assert_eq!(finish(&inspector, &id).await.changed, 30);
+    fixture.fill_archive(9_993).await;
+    let done = finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    assert_eq!((done.state, done.changed, done.skipped), (OperationState::Stopped, 16, 14));
+    let told = done.error.unwrap();
+    assert!(told.starts_with("the archive of queue \"q\" keeps 9999 tasks, and has so many"), "{told}");
+    assert_eq!(inspector.bin(&id).await.unwrap().left(), 14);
+    // One more that dies makes room for itself alone.
+    fixture.put([job("dies")]).await;
+    inspector.archive_task(QUEUE, "dies").await.unwrap();
+    let info = inspector.queue(QUEUE).await.unwrap();
+    assert_eq!((info.archived, info.scheduled), (9_999, 10));
+    fixture.run("DEL asynq:{q}:archived").await;
+    let done = finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    assert_eq!((done.state, done.changed, done.error), (OperationState::Done, 14, None));
 }
 
 /// They are back, or were never there, and do not stay in the bin.

@@ -11,6 +11,15 @@ use super::fixture::{Fixture, NOW, NOW_NS, QUEUE, report};
 pub(crate) const GROUP: &str = "g";
 
 impl Fixture {
+    /// Puts `old1`, `old2` and so on, so many, into the archive, a second before [`NOW`].
+    pub(crate) async fn fill_archive(&self, count: u32) {
+        let fill = "for n = 1, ARGV[1] do
+            redis.call('ZADD', 'asynq:{q}:archived', ARGV[2], 'old' .. n)
+            redis.call('HSET', 'asynq:{q}:t:old' .. n, 'msg', 'm', 'state', 'archived')
+        end";
+        let _: redis::Value = self.cmd(&["EVAL", fill, "0", &count.to_string(), &(NOW - 1).to_string()]).await;
+    }
+
     /// Brings a new task into a state, at [`NOW`]; nothing may be pending before. The times in its state are
     /// an hour ahead.
     pub(crate) async fn put_in(&self, state: TaskState, task: RawTask) {

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use queue_core::TaskState;
-use queue_redis::broker::RestoreVerdict::{Duplicate, IdTaken, Stored};
+use queue_redis::broker::RestoreVerdict::{ArchiveFull, Duplicate, IdTaken, Stored};
 use queue_redis::broker::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
@@ -95,6 +95,19 @@ async fn restore_takes_locks_for_the_rest_of_their_time() {
     assert!((500..=600).contains(&ttl), "{ttl}");
     assert_eq!(fixture.keyspace().await.get("{q}:unique:job:a"), Some("a"));
     assert_eq!(fixture.keyspace().await.get("{q}:unique:job:b"), None, "its time is over");
+}
+
+/// The next task that dies would push out as many as are too many.
+#[tokio::test]
+async fn restore_leaves_out_what_is_archived_when_the_archive_is_full() {
+    let fixture = Fixture::start().await;
+    fixture.fill_archive(9_998).await;
+    let archived = |id: &str| stored(&fixture, id, TaskState::Archived, Some(NOW - 7));
+    let tasks = [archived("a"), archived("b"), stored(&fixture, "p", TaskState::Pending, None)];
+    assert_eq!(restore(&fixture, 0, 3, &tasks).await, done([Stored, ArchiveFull, Stored]));
+    assert_eq!(fixture.cmd::<u64>(&["ZCARD", "asynq:{q}:archived"]).await, 9_999);
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:t:b"]).await, 0);
+    assert_eq!(fixture.broker.restore_note(QUEUE, "e").await.unwrap().refused, 1);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue_core::TaskState;
-use queue_core::limits::BIN_PIECE;
+use queue_core::limits::{ARCHIVE_MAX_AGE_SECS, BIN_PIECE};
 use queue_redis::Error;
 use queue_redis::broker::Change::{self, Active, AlreadyThere, Applied, Dropped, Gone};
 use queue_redis::broker::{Bin, Seen, Undeleted};
@@ -111,6 +111,41 @@ async fn a_task_whose_id_or_lock_is_taken_stays_in_the_bin() {
     assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await, ["c", "a", "b"]);
     let lock: String = fixture.cmd(&["HGET", "asynq:{q}:t:b", "unique_key"]).await;
     assert_eq!(fixture.cmd::<String>(&["GET", &lock]).await, "c");
+}
+
+/// The next task that dies would push them out, for their scores are old.
+#[tokio::test]
+async fn an_archived_task_for_which_the_archive_has_no_room_stays_in_the_bin() {
+    let fixture = Fixture::start().await;
+    for (id, state) in [("a", TaskState::Archived), ("b", TaskState::Archived), ("s", TaskState::Scheduled)] {
+        fixture.put_in(state, job(id)).await;
+    }
+    assert_eq!(bin(&fixture, Seen::Anywhere, &["a", "b", "s"]).await.unwrap(), [Applied; 3]);
+    fixture.fill_archive(9_998).await;
+    let restored = undelete(&fixture, &["a", "b", "s"]).await.unwrap();
+    assert_eq!(restored, [Undeleted::Restored, Undeleted::Full, Undeleted::Restored]);
+    let before = fixture.keyspace().await;
+    assert_eq!(undelete(&fixture, &["b"]).await.unwrap(), [Undeleted::Full]);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:x:bin:op:0", "0", "-1"]).await, ["b"]);
+    fixture.run("ZREM asynq:{q}:archived old1").await;
+    assert_eq!(undelete(&fixture, &["b"]).await.unwrap(), [Undeleted::Restored]);
+}
+
+/// The next task that dies would delete it.
+#[tokio::test]
+async fn an_archived_task_whose_time_is_over_when_it_comes_back_counts_as_archived_now() {
+    let fixture = Fixture::start().await;
+    fixture.put_in(TaskState::Archived, job("a")).await;
+    let archived_at: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:archived", "a"]).await;
+    for (later, score) in [(0, 0), (1, 1)] {
+        assert_eq!(bin(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), [Applied]);
+        let now = archived_at + (ARCHIVE_MAX_AGE_SECS - 1 + later);
+        let restored = fixture.broker.undelete_tasks(QUEUE, &["a"], BIN, now * 1_000).await.unwrap();
+        assert_eq!(restored, [Undeleted::Restored]);
+        let expected = if score == 0 { archived_at } else { now };
+        assert_eq!(fixture.cmd::<i64>(&["ZSCORE", "asynq:{q}:archived", "a"]).await, expected, "{later}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::keys::{self, QueueKeys};
-use queue_core::limits::{BIN_KEPT_SECS, BIN_PIECE, MAX_BATCH};
+use queue_core::limits::{ARCHIVE_MAX, BIN_KEPT_SECS, BIN_PIECE, MAX_BATCH};
 use queue_core::{Clock as _, TaskInfo, TaskMessage, TaskState};
 use queue_redis::broker::{Bin, Undeleted};
 use serde::Serialize;
@@ -170,7 +170,7 @@ impl Inspector {
 
 impl Step<'_> {
     /// Brings back what another operation has put into the bin of a queue, all or what has these ids. The order is the one in which
-    /// they were deleted.
+    /// they were deleted. That an archive is full is said at the end: the others can come back all the same.
     pub(super) async fn restore(&mut self, queue: &str, from: &str, named: &[String]) -> Result<(), Error> {
         let source = self.inspector.operation(from).await?;
         let Some(last) = source.pieces.get(queue) else { return Ok(()) };
@@ -222,7 +222,13 @@ impl Step<'_> {
                     Undeleted::Restored => so_far.changed += 1,
                     // Somebody else has brought it back meanwhile.
                     Undeleted::Gone => continue,
-                    _ => {
+                    word => {
+                        if word == Undeleted::Full {
+                            self.full.get_or_insert_with(|| Error::ArchiveFull {
+                                queue: queue.to_owned(),
+                                archived: ARCHIVE_MAX.into(),
+                            });
+                        }
                         so_far.skipped += 1;
                         stay += 1;
                     }

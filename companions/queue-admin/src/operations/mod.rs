@@ -199,7 +199,7 @@ queue_core::words! {
         Paused: "paused",
         /// All was done.
         Done: "done",
-        /// It has come to a bound: as many tasks as were meant were changed.
+        /// It has come to a bound: as many tasks as were meant were changed, or the archive is full.
         Stopped: "stopped",
         /// It has met an error; what was done is done.
         Failed: "failed",
@@ -238,7 +238,7 @@ pub struct Operation {
     pub matched: u64,
     /// Tasks it has changed.
     pub changed: u64,
-    /// Tasks it has not changed: they had moved on. When restoring: their ids or locks were taken.
+    /// Tasks it has not changed: they had moved on. When restoring: their ids or locks were taken, or the archive was full.
     pub skipped: u64,
     /// Older tasks that went from the archive for it.
     pub trimmed: u64,

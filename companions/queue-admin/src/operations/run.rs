@@ -88,6 +88,7 @@ impl Inspector {
             piece: None,
             is_first,
             archived_before: 0,
+            full: None,
         };
         let done = if wish == Wish::Run { step.work().await } else { Ok(()) };
         let Step { operation, who, wish, .. } = step;
@@ -182,6 +183,8 @@ pub(super) struct Step<'a> {
     is_first: bool,
     /// How many tasks the archive of this queue has got since the operation was begun.
     archived_before: u64,
+    /// That the archive of a queue has no room for what was archived when it was deleted.
+    pub(super) full: Option<Error>,
 }
 
 impl Step<'_> {
@@ -229,7 +232,7 @@ impl Step<'_> {
                 return Ok(());
             }
         }
-        Ok(())
+        self.full.take().map_or(Ok(()), Err)
     }
 
     /// Whoever was at it before may have died before it wrote down what it did; and what others have archived since takes the

@@ -188,7 +188,7 @@ fn outcome(operation: &Operation) -> Result<(), CliError> {
             refused("another process has the operation; `queuectl operation show` tells how far it is".to_owned())
         }
         None if spec.operation.is_some() && operation.skipped > 0 => refused(format!(
-            "{} tasks stay in the bin: another task has the id or the uniqueness lock, or a key of the queue has another type",
+            "{} tasks stay in the bin: another task has the id or the uniqueness lock, the archive is full, or a key of the queue has another type",
             thousands(operation.skipped)
         )),
         None if state == OperationState::Done && !spec.ids.is_empty() && operation.changed == 0 => {

@@ -49,8 +49,9 @@ pub(crate) struct ImportArgs {
 const IMPORT_HELP: &str = "\
 An import that was ended half-way goes on where it was when it is started
 again. Redis remembers for 30 days how far each file came, so that no task is
-stored twice. A task whose id or uniqueness lock belongs to another task is
-reported and left out; the exit code is then 4. A damaged line or file gives 1.";
+stored twice. A task whose id or uniqueness lock belongs to another task, or
+for which a full archive has no room, is reported and left out; the exit code
+is then 4. A damaged line or file gives 1.";
 
 /// What `--json` tells.
 #[derive(Debug, Serialize)]
@@ -316,6 +317,7 @@ fn settle(tally: &mut Tally, number: u64, task: &StoredTask, verdict: &RestoreVe
         RestoreVerdict::IdTaken(_) => "its id belongs to another task",
         RestoreVerdict::Duplicate => "another task holds its uniqueness lock",
         RestoreVerdict::InWindow => "its window is open, so it was stored before, and is gone",
+        RestoreVerdict::ArchiveFull => "it is archived, and the archive is full",
     };
     tally.conflicts += 1;
     let (id, queue) = (harmless(&task.id), &tally.queue);

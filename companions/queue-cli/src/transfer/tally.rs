@@ -20,7 +20,7 @@ pub(super) struct Tally {
     pub(super) present: u64,
     /// Dealt with by an earlier import of this file.
     pub(super) skipped: u64,
-    /// Not stored, because another task has the id or the lock.
+    /// Not stored, because another task has the id or the lock, or the archive is full.
     pub(super) conflicts: u64,
     /// Not stored, because the line is damaged or breaks a rule of the format.
     pub(super) invalid: u64,

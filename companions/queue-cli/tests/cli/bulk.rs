@@ -342,3 +342,18 @@ async fn what_is_wrong_with_one_id_keeps_no_other_from_its_turn() {
     assert!(told.contains("\"nope\"") && told.contains("\"none\""), "{told}");
     assert_eq!(count(&bench, TaskState::Scheduled).await, 1);
 }
+
+/// The next task that died deleted what had come back too much, and nobody was told.
+#[tokio::test]
+async fn what_a_full_archive_has_no_room_for_stays_in_the_bin_and_is_told() {
+    let bench = scheduled(6).await;
+    words(&bench, "task archive -q default -s scheduled -y").await.ok();
+    let answer = words(&bench, "task delete -q default -s archived --bin -y --json").await.json();
+    let id = answer["id"].as_str().unwrap();
+    bench.fill_archive(9_997).await;
+    let done = words(&bench, &format!("bin restore {id}")).await;
+    assert_eq!(done.stdout, "2 tasks restored; 4 stay in the bin; the operation is stopped\n");
+    let told = done.failed(4);
+    assert!(told.contains("the archive of queue \"default\" keeps 9999 tasks, and has so many"), "{told}");
+    assert_eq!(words(&bench, "bin ls --json").await.json()[0]["tasks"]["default"], json!(4));
+}

@@ -116,6 +116,16 @@ impl Bench {
         ask(self.redis.url(), command).await
     }
 
+    /// Puts `old1`, `old2` and so on, so many, into the archive of the queue `default`.
+    pub(crate) async fn fill_archive(&self, count: u32) {
+        let fill = "local now = redis.call('TIME')[1]
+        for n = 1, ARGV[1] do
+            redis.call('ZADD', 'asynq:{default}:archived', now, 'old' .. n)
+            redis.call('HSET', 'asynq:{default}:t:old' .. n, 'msg', 'm', 'state', 'archived')
+        end";
+        let _: redis::Value = self.ask(&["EVAL", fill, "0", &count.to_string()]).await;
+    }
+
     /// How often Redis has run a command.
     pub(crate) async fn calls(&self, command: &str) -> u64 {
         let stats: String = self.ask(&["INFO", "commandstats"]).await;

@@ -369,6 +369,25 @@ async fn tasks_of_others_are_left_alone_and_told() {
     assert!(!after.contains_key("asynq:{default}:t:unique"));
 }
 
+/// The next task that died would have pushed it out, or another one.
+#[tokio::test]
+async fn what_a_full_archive_has_no_room_for_is_left_out_and_told() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    there.fill_archive(9_999).await;
+    let done = import(&there, &file, &["--json"]).await;
+    let answer: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["conflicts"]), (&json!(10), &json!(1)));
+    let stderr = done.failed(4);
+    assert!(
+        stderr.contains("task \"archived\" of queue \"default\" was left out: it is archived, and the archive is full")
+    );
+    assert_eq!(there.ask::<i64>(&["EXISTS", "asynq:{default}:t:archived"]).await, 0);
+    there.ask::<i64>(&["ZREM", "asynq:{default}:archived", "old1"]).await;
+    import(&there, &file, &["--again"]).await.ok();
+    assert_eq!(there.ask::<i64>(&["EXISTS", "asynq:{default}:t:archived"]).await, 1);
+}
+
 #[tokio::test]
 async fn a_file_that_is_cut_off_or_damaged_is_no_success() {
     let (here, there) = (full().await, Bench::new().await);
