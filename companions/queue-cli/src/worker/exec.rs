@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_worker::{Failure, Job};
+use queue_worker::{CancelReason, Failure, Job};
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin};
@@ -20,6 +20,7 @@ use super::environment;
 use super::group::Group;
 use super::notes::{self, Notes};
 use super::outcome::judge;
+use super::shortage::{self, Scarce, Shortage};
 use super::watchdog::Watchdog;
 
 /// How long to wait for the rest of the output when the program has ended but something it left behind has
@@ -28,6 +29,9 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// How long a task waits when its program cannot be started: that is the machine's fault, not the task's.
 const CANNOT_START: Duration = Duration::from_secs(30);
+
+/// The same after it has kept its place for long: others are to have it soon.
+const STILL_SCARCE: Duration = Duration::from_secs(5);
 
 type ProgramNotes = Notes<BufReader<Receiver>>;
 
@@ -41,14 +45,14 @@ pub(super) struct Exec {
     pub(super) watchdog: Arc<Watchdog>,
     /// Whether programs can tell how far they are, and where to go on.
     pub(super) notes: bool,
+    pub(super) shortage: Arc<Shortage>,
 }
 
 impl Exec {
     /// Works one task: starts the program, feeds it, waits for its end, and leaves no process behind.
     pub(super) async fn run(&self, command: &Command, job: &Job) -> Result<Bytes, Failure> {
         let started = Instant::now();
-        let running = start(command, job, self.notes).await;
-        let (mut child, mut notes) = running.map_err(|error| cannot_start(command, &error))?;
+        let (mut child, mut notes) = self.start(command, job).await?;
         let mut group = Group::of(&child, self.watchdog.clone()).ok_or("the program ended before it was started")?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
@@ -113,9 +117,48 @@ impl Exec {
         info!(task = id, task_type, queue, attempt, took = ?started.elapsed(), "task done");
         Ok(result.into())
     }
+
+    /// Starts the program as soon as there are files, processes and memory for it. The task keeps its place meanwhile: a worker that
+    /// put off what it cannot start would take all that others could run.
+    async fn start(&self, command: &Command, job: &Job) -> Result<(Child, Option<ProgramNotes>), Failure> {
+        let until = tokio::time::Instant::now() + shortage::PATIENCE;
+        let mut pause = shortage::FIRST_PAUSE;
+        let mut first_in_line = None;
+        let mut stand_in_line = self.shortage.lasts();
+        loop {
+            if stand_in_line && first_in_line.is_none() {
+                first_in_line = tokio::select! {
+                    turn = self.shortage.line.lock() => Some(turn),
+                    () = tokio::time::sleep_until(until) => return Err(cannot_start(command, &self.shortage.last())),
+                    () = job.cancellation().cancelled() => return Err(stopped_before(command, job, &self.shortage.last())),
+                };
+            }
+            let error = match try_to_start(command, job, self.notes).await {
+                Ok(running) => {
+                    self.shortage.is_over();
+                    return Ok(running);
+                }
+                Err(error) => error,
+            };
+            let Some(scarce) = Scarce::of(&error) else { return Err(cannot_start(command, &error)) };
+            self.shortage.met(scarce, &error);
+            stand_in_line = true;
+            if first_in_line.is_none() {
+                continue;
+            }
+            if tokio::time::Instant::now() + pause > until {
+                return Err(cannot_start(command, &error));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = job.cancellation().cancelled() => return Err(stopped_before(command, job, &error)),
+            }
+            pause = shortage::LONGEST_PAUSE.min(2 * pause);
+        }
+    }
 }
 
-async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Child, Option<ProgramNotes>)> {
+async fn try_to_start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Child, Option<ProgramNotes>)> {
     let mut process = tokio::process::Command::new(&command.program);
     process.args(&command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own, to signal it as a whole; also, a Ctrl-C in the terminal is for us alone.
@@ -164,6 +207,14 @@ fn interrupted(status: Option<ExitStatus>, last_line: Option<String>) -> Failure
     }
 }
 
+/// What a task comes to that was told to stop before its program was started. That its time is over is not its fault.
+fn stopped_before(command: &Command, job: &Job, error: &io::Error) -> Failure {
+    match job.cancel_reason() {
+        Some(CancelReason::Deadline) => cannot_start(command, error),
+        _ => interrupted(None, None),
+    }
+}
+
 fn cannot_start(command: &Command, error: &io::Error) -> Failure {
     let message = format!("cannot run {:?}: {error}", command.program);
     match error.kind() {
@@ -171,6 +222,7 @@ fn cannot_start(command: &Command, error: &io::Error) -> Failure {
         io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong => {
             Failure::archive(format!("{message}; the task's id, type or headers do not fit into the environment"))
         }
+        _ if Scarce::of(error).is_some() => Failure::snooze(STILL_SCARCE, message),
         _ => Failure::snooze(CANNOT_START, message),
     }
 }

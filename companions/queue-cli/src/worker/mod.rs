@@ -12,6 +12,7 @@ mod notes;
 mod outcome;
 mod retry_after;
 mod rule;
+mod shortage;
 mod watchdog;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ pub(crate) use self::http::causes;
 use self::http::{Http, Target};
 use self::metrics::Served;
 use self::rule::{Pattern, Rule};
+use self::shortage::{Shortage, raise_files};
 use self::watchdog::Watchdog;
 use crate::command::Running;
 use crate::error::CliError;
@@ -286,11 +288,14 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
         LogFormat::Json => capture::forward_json,
     };
     let mut router = Router::new(());
+    let concurrency = args.concurrency.unwrap_or_else(|| default_concurrency()..=default_concurrency());
     if !args.exec.is_empty() {
         // When this worker is killed, others begin its tasks as soon as their leases have ended.
         let watchdog = Watchdog::start(args.kill_grace.min(args.lease / 2))
             .map_err(|error| CliError::failed(format!("cannot start /bin/sh to watch over programs: {error}")))?;
-        let exec = Exec { grace: args.kill_grace, forward, watchdog: Arc::new(watchdog), notes: args.notes };
+        raise_files(*concurrency.end());
+        let (watchdog, shortage) = (Arc::new(watchdog), Arc::new(Shortage::default()));
+        let exec = Exec { grace: args.kill_grace, forward, watchdog, notes: args.notes, shortage };
         for Rule { pattern, target } in args.exec {
             let (exec, target) = (exec.clone(), Arc::new(target));
             router = add(router, pattern, move |job| {
@@ -311,10 +316,10 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
         }
     }
     let server = Server::new(session.redis().clone(), router);
-    let server = match args.concurrency {
-        None => server.concurrency(default_concurrency()),
-        Some(tasks) if tasks.start() == tasks.end() => server.concurrency(*tasks.start()),
-        Some(tasks) => server.adaptive_concurrency(tasks),
+    let server = if concurrency.start() == concurrency.end() {
+        server.concurrency(*concurrency.start())
+    } else {
+        server.adaptive_concurrency(concurrency)
     };
     let mut server = server
         .strict_priority(args.strict)

@@ -33,6 +33,8 @@ mod priorities;
 mod scheduler;
 mod secrets;
 mod session;
+#[cfg(target_os = "linux")]
+mod shortage;
 mod steer;
 mod support;
 mod targets;

@@ -192,18 +192,9 @@ impl Bench {
 
     /// Starts a command that does not end by itself, and waits for a line on its standard error.
     pub(crate) async fn background(&self, arguments: &[&str], line: &str) -> Worker {
-        let mut child = self.command().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
-        let heard = lines.clone();
-        let reader = tokio::spawn(async move {
-            while let Ok(Some(line)) = stderr.next_line().await {
-                heard.lock().unwrap().push(line);
-            }
-        });
-        let worker = Worker { child, lines, reader };
-        worker.wait_for_line(line).await;
-        worker
+        let mut command = self.command();
+        command.args(arguments);
+        Worker::start(command, line).await
     }
 
     /// Starts a scheduler and waits until it runs.
@@ -236,6 +227,27 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Starts a command that does not end by itself, and waits for a line on its standard error.
+    pub(crate) async fn start(mut command: Command, line: &str) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+        let heard = lines.clone();
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = stderr.next_line().await {
+                heard.lock().unwrap().push(line);
+            }
+        });
+        let worker = Self { child, lines, reader };
+        worker.wait_for_line(line).await;
+        worker
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, which: Signal) {
         signal(self.child.id().unwrap(), which);
