@@ -163,13 +163,19 @@ pub enum Error {
         /// Task id.
         id: String,
     },
-    /// The queue still has tasks, and nobody said that they may go.
-    #[error("queue {queue:?} holds {tasks} tasks; delete them first, or remove it by force")]
+    /// The queue still has tasks, and nobody said that they may go, or they came in while the others went.
+    #[error("queue {queue:?} holds {tasks} tasks; {}", if *forced {
+        "they came in while it was removed by force; see that nothing comes in any more, and remove it again"
+    } else {
+        "delete them first, or remove it by force"
+    })]
     QueueNotEmpty {
         /// Queue name.
         queue: String,
         /// How many tasks it has, completed and aggregating ones too.
         tasks: u64,
+        /// Whether it was to be removed by force.
+        forced: bool,
     },
     /// Workers still have tasks of the queue.
     #[error("{active} tasks of queue {queue:?} are being worked on; stop its servers, or wait until they are done")]

@@ -21,6 +21,9 @@ const ROUNDS: usize = 10;
 /// Keys that Redis looks at in one call while we search for those of the queue.
 const SCAN: usize = 500;
 
+/// The family of the lists of bins.
+const BIN_LIST: &str = "x:bin:<op>:<n>";
+
 /// The states a removal has to deal with; active ones refuse it.
 const REMOVED: [TaskState; 6] = [
     TaskState::Pending,
@@ -65,7 +68,8 @@ impl Inspector {
             }
         }
         if !is_empty || self.unlist(queue).await? {
-            return Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks: self.size(queue).await? });
+            let tasks = self.size(queue).await?;
+            return Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks, forced: force });
         }
         Ok(removed)
     }
@@ -79,7 +83,7 @@ impl Inspector {
         let staged = self.broker().aggregation_sets(queue).await?.len() as u64;
         match self.size(queue).await? + staged {
             0 => Ok(()),
-            tasks => Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }),
+            tasks => Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks, forced: false }),
         }
     }
 
@@ -113,6 +117,8 @@ impl Inspector {
         let mut connection = self.redis.pooled().await?;
         let entries = keys.cron_entry("").into_bytes();
         let (mut cursor, mut has_family) = (0_u64, false);
+        // The lists of bins. A task in a bin is found by them alone, and this may end half-way.
+        let mut lists = Vec::new();
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
@@ -131,7 +137,10 @@ impl Inspector {
                 family_of(key).is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
                     || carried.contains(key)
             };
-            let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
+            let is_bin_list = |key: &Vec<u8>| family_of(key).is_some_and(|family| family.name == BIN_LIST);
+            let found = found.into_iter().filter(|key| !is_kept(key));
+            let (mut more, found): (Vec<_>, Vec<_>) = found.partition(is_bin_list);
+            lists.append(&mut more);
             if !force {
                 self.require_no_lost_group(&mut connection, &keys, queue, &found).await?;
             }
@@ -143,10 +152,16 @@ impl Inspector {
                 }
             }
             if next == 0 {
-                return Ok(true);
+                break;
             }
             cursor = next;
         }
+        for batch in lists.chunks(MAX_BATCH) {
+            if !self.broker().sweep(queue, batch).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn has_family(&self, queue: &str) -> Result<bool, Error> {
@@ -180,7 +195,7 @@ impl Inspector {
             let size = connection.command::<u64>("ZCARD", key).await?;
             tasks = tasks.saturating_add(size);
         }
-        if tasks == 0 { Ok(()) } else { Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }) }
+        if tasks == 0 { Ok(()) } else { Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks, forced: false }) }
     }
 
     /// Takes a queue off the list of queues. Returns whether a task came in at the last moment: then it is

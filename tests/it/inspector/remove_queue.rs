@@ -201,6 +201,56 @@ async fn tasks_that_come_in_during_a_removal_are_deleted_whole_or_stay_whole() {
     }
 }
 
+/// It advised what was done.
+#[tokio::test]
+async fn a_removal_by_force_into_which_tasks_come_says_so() {
+    // Once in a while, it finds a moment in which the queue is empty.
+    for attempt in 0..20 {
+        let (fixture, inspector) = start().await;
+        fixture.put((0..100).map(|n| job(&format!("t{n}")))).await;
+        let removal = tokio::spawn(async move { inspector.remove_queue(QUEUE, true).await });
+        let mut added = 0;
+        while !removal.is_finished() {
+            fixture.broker.publish_queue(QUEUE).await.unwrap();
+            fixture.put((0..50).map(|n| job(&format!("n{added}-{n}")))).await;
+            added += 1;
+        }
+        if let Err(error) = removal.await.unwrap() {
+            let told = error.to_string();
+            assert!(told.ends_with("see that nothing comes in any more, and remove it again"), "{attempt}: {told}");
+            return;
+        }
+    }
+    panic!("no removal has failed");
+}
+
+/// What is in a bin is found by its lists alone. They went as they were found, and who kept the queue could not restore what was left.
+#[tokio::test]
+async fn a_removal_that_is_cut_off_leaves_no_task_in_a_bin_that_is_not_listed() {
+    let (fixture, inspector) = start().await;
+    let fill = "for op = 1, 9 do for n = 1, 200 do
+        redis.call('HSET', 'asynq:{q}:x:bin:' .. op .. ':t:' .. n, 'msg', 'm', 'state', 'pending')
+        redis.call('RPUSH', 'asynq:{q}:x:bin:' .. op .. ':0', n)
+    end end";
+    fixture.cmd::<()>(&["EVAL", fill, "0"]).await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    let count = async |what: String| fixture.cmd::<Vec<String>>(&["KEYS", &what]).await.len();
+    let (mut cut_off, mut patience) = (0, Duration::from_millis(1));
+    while tokio::time::timeout(patience, inspector.remove_queue(QUEUE, true)).await.is_err() {
+        patience += Duration::from_millis(1);
+        // Behind the call that was on its way.
+        let _: String = fixture.cmd(&["PING"]).await;
+        for op in 1..=9 {
+            let tasks = count(format!("asynq:{{q}}:x:bin:{op}:t:*")).await;
+            cut_off += usize::from((1..200).contains(&tasks));
+            let lists = count(format!("asynq:{{q}}:x:bin:{op}:0")).await;
+            assert!(tasks == 0 || lists == 1, "{tasks} tasks of bin {op} are not listed");
+        }
+    }
+    assert!(cut_off > 0, "it was never cut off half-way");
+    assert_eq!(fixture.keyspace().await.to_string(), "");
+}
+
 /// So many keys of others that a search through all of them takes a while.
 async fn fill_with_others(fixture: &Fixture) {
     let fill = "for n = 1, 300000 do redis.call('SET', 'filler:' .. n, '') end";
