@@ -89,6 +89,7 @@ impl Course {
                 }
                 Fate::Refused(why) => settled.refuse(row.seq, &why),
                 Fate::TooLate => late.push(row.seq),
+                Fate::Forgotten => settled.passed.left += 1,
                 Fate::Redis(error) => {
                     settled.passed.left += 1;
                     let is_outage = error.is_outage();
@@ -238,6 +239,8 @@ enum Fate {
     Relayed(Option<String>),
     Duplicate,
     TooLate,
+    /// Redis has forgotten the batch half-way, as in a failover: it is made anew.
+    Forgotten,
     Refused(String),
     Redis(queue_redis::Error),
 }
@@ -258,6 +261,7 @@ impl From<BatchError> for Fate {
     fn from(error: BatchError) -> Self {
         match error {
             BatchError::Redis(error) => Self::Redis(error),
+            BatchError::Unknown { .. } => Self::Forgotten,
             error => Self::Refused(error.to_string()),
         }
     }
@@ -357,5 +361,21 @@ impl Settled {
             transaction.execute_typed(note, &[(&rows, Type::INT8_ARRAY), (&why, Type::TEXT_ARRAY)]).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refused, the row would wait for somebody to look at it.
+    #[test]
+    fn a_batch_that_redis_has_forgotten_is_not_refused() {
+        let row = || Locked { seq: 1, id: "7".to_owned(), queue: String::new() };
+        let mut course = Course::default();
+        let settled = course.settle(vec![(row(), BatchError::Unknown { id: "7".to_owned() }.into())]);
+        assert_eq!((settled.passed.left, settled.gone.len(), settled.refused.len()), (1, 0, 0));
+        let settled = course.settle(vec![(row(), BatchError::Closed { id: "7".to_owned() }.into())]);
+        assert_eq!((settled.passed.refused, settled.refused.len()), (1, 1));
     }
 }

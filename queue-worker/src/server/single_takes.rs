@@ -21,8 +21,8 @@ use crate::log::warn;
 /// How often a queue whose places are all taken is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long one is looked at that is empty, in times as long as for other answers: the task may be with another server, which waits for it in
-/// vain as this one did, puts it back, and would be followed by this one without patience, and so on.
+/// How long an empty queue is still watched, in response timeouts. Another server may have the task: it waits in vain, as this one did, and puts
+/// the task back. Without patience both would do so for ever.
 const COMES_BACK: u32 = 12;
 /// How often.
 const LOOK_WHETHER_IT_IS_BACK: Duration = Duration::from_millis(500);

@@ -9,6 +9,7 @@ mod left_alone;
 mod model;
 mod reruns;
 mod signals;
+mod taken_up;
 mod tampered;
 mod together;
 
